@@ -402,6 +402,7 @@ HARMLESS = {
 def test_no_value_of_no_sense_is_accepted(table: str, column: str, folder: Path) -> None:
     if table == "nodes":
         samples = pd.DataFrame([dict.fromkeys(TABLE_COLUMNS["nodes"], 0.0)]).astype({"node": "int64"})
+        samples["power_state"] = "on"
         damage(folder, table, lambda _: samples)
     path, is_text = folder / f"{table}.parquet", run_schema.TABLES[table][column].dtype == "str"
     edit(folder, lambda facts: facts.pop("checksums", None) and None)

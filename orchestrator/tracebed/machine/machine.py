@@ -169,6 +169,11 @@ class Machine:
         told = any(kind.gres or kind.features or kind.memory_mib or kind.weight != kinds[0].weight for kind in kinds)
         return not self.partitions and not told
 
+    @property
+    def told_by_nodes(self) -> bool:
+        """Whether a list of its nodes says all of it, so that runs do not record the machine."""
+        return self.plain and not (self.sleep or self.tariff or any(kind.power for kind in self.classes))
+
     def check_size(self, nodes: int) -> None:
         """Raise InputError if a number of nodes that is given, too, differs from that of the machine."""
         if nodes != len(self.nodes):

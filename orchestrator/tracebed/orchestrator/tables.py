@@ -19,7 +19,7 @@ from tracebed.ground.table import IntArray, Table, Texts, concatenated, counts_o
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.schema import NAN, TABLES, conform
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
-from tracebed.orchestrator.scheduling.record import MEASURED, CoreChanges, ScheduleRecord
+from tracebed.orchestrator.scheduling.record import MEASURED, POWER_STATES, CoreChanges, PowerChanges, ScheduleRecord
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,11 @@ def make_run(
             example = f"{why}; " if count == rejected - large else f"such as {counted(count, 'job')}: {why}; "
             info.warnings.append(f"{by_policy} rejected by the policy: {example}the table jobs has the reasons")
     allocations = allocations_table(cluster.ledger, _ids(record), cluster.cores, cpus or [()] * len(cluster))
-    return Run(info, table, allocations, reconfigurations_table(record, pools), samples)
+    nodes: pd.DataFrame | Table | None = samples
+    if len(record.power):
+        rows = [conform("nodes", part) for part in (power_table(record.power), samples) if part is not None]
+        nodes = Table({name: concatenated([part.raw(name) for part in rows]) for name in rows[0]})
+    return Run(info, table, allocations, reconfigurations_table(record, pools), nodes)
 
 
 def jobs_table(record: ScheduleRecord) -> Table:
@@ -141,6 +145,14 @@ def reconfigurations_table(record: ScheduleRecord, pools: IntArray | None = None
         return table.take(np.argsort(at, kind="stable"))
     job = np.concatenate([np.asarray(rows.job, dtype=np.int64) for rows in (record.resizes, record.cores)])
     return table.take(np.lexsort((pools[job], at)))
+
+
+def power_table(changes: PowerChanges) -> Table:
+    """Return the rows of the table `nodes` for changes of the power of nodes, sorted by time and node."""
+    node, time, state = (np.asarray(values) for values in (changes.node, changes.time, changes.state))
+    order = np.lexsort((node, time))  # stable: several states of a node at one instant stay in their order
+    states = take(texts(POWER_STATES), state[order].astype(np.int64))
+    return Table({"time": time[order], "node": node[order].astype(np.int64), "power_state": states})
 
 
 STATES = ("cancelled", "applied", "denied")

@@ -20,6 +20,7 @@ from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import ChangeCause, JobState
 from tracebed.ground.table import BoolArray, IntArray, Table, codes_of, missing, rows_of
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.runs.schema import TABLES, refuse
 
 ROUNDING_S = 1e-6  # tolerance of the comparison of times in a run without a resolution, trace s
@@ -303,15 +304,16 @@ def _check_samples(rows: Table, cores: IntArray, where: str) -> None:
     node = rows["node"]
     refuse((node < 0) | (node >= len(cores)), lambda row: f"node {node[row]:,} of {len(cores):,}", where)
     refuse(np.isnan(rows["time"]), lambda row: "time is missing", where)
-    for column in [name for name in TABLES["nodes"] if name not in ("time", "node")]:
+    for column in [name for name in TABLES["nodes"] if name not in ("time", "node", "power_state")]:
         refuse(rows[column] < 0, lambda row: f"{column} is negative", where)  # noqa: B023
+    _check_words(rows, "power_state", ["", *PowerState], where)
 
 
 def _check_words(table: Table, column: str, known: Sequence[str], where: str) -> None:
     words = [str(word) for word in known]
     refuse(
         ~table.among(column, words),
-        lambda row: f"{column} is {table.text(column, row)[:40]!r}, not one of {', '.join(words)}",
+        lambda row: f"{column} is {table.text(column, row)[:40]!r}, not one of {', '.join(filter(None, words))}",
         where,
     )
 

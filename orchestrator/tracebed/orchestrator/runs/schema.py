@@ -79,7 +79,8 @@ TABLES: dict[str, dict[str, Column]] = {
         "termination_s": Column("float64", "duration of the end of dropped ranks, wall s", NAN),
         "moved_mib": Column("float64", "state that moved between ranks, MiB", NAN),
     },
-    # A row per node and sample: means over the time since the last sample of the node. NaN: not measured.
+    # A row per node and sample: means over the time since the last sample of the node. NaN: not measured. And a row per
+    # node and change of the state of its power: nodes begin on.
     "nodes": {
         "time": Column("float64", "time of the sample, s"),
         "node": Column("int64", "index into `info.nodes`"),

@@ -11,6 +11,7 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.states import ChangeCause, JobState
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.dependencies import due_submissions
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -185,6 +186,33 @@ class Resizes:
         return len(self.job)
 
 
+@dataclass
+class PowerChanges:
+    """All changes of the power of nodes, one array per column, in any order but that of each node. Nodes begin on.
+
+    A state that lasts no time has a row, too, and no row repeats the state of its node. Some rows may be after the end
+    of the run: a boot or a shutdown that has begun by then.
+    """
+
+    node: array[int] = field(default_factory=integers)
+    time: array[float] = field(default_factory=instants)
+    state: array[int] = field(default_factory=lambda: array("B"))
+    """Index in `POWER_STATES`."""
+
+    def __len__(self) -> int:
+        """Return the number of changes."""
+        return len(self.node)
+
+    def add(self, node: int, time: float, state: PowerState) -> None:
+        """Add that `node` is in a state from `time` on, s."""
+        self.node.append(node)
+        self.time.append(time)
+        self.state.append(POWER_STATES.index(state))
+
+
+POWER_STATES = tuple(PowerState)
+
+
 MEASURED = ("seen", "decision_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib")
 """Columns of a resize that only some executors measure: the time at which a rank noticed it, and its stages."""
 
@@ -243,6 +271,7 @@ class ScheduleRecord:
         self.held: set[int] = set()
         """Submitted jobs that wait for other jobs."""
         self.cores = CoreChanges()
+        self.power = PowerChanges()
         self.unserved: Mapping[int, str] = {}
         """Job that no nodes of the machine serve -> the reason; see `machine.pools.Pools`."""
         self.outages: list[RecordedOutage] = []

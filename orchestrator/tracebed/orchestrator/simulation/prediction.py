@@ -35,6 +35,7 @@ from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, 
 from tracebed.orchestrator.simulation.engine.pools import PooledSimulator
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.outages import OutageModel, Outages, horizon_s
+from tracebed.orchestrator.simulation.sleeping import Sleeping
 from tracebed.orchestrator.tables import make_run
 
 if TYPE_CHECKING:
@@ -108,7 +109,17 @@ class Simulation:
         interference, pauses = Interference.of(measured), Pauses.of(measured, jobs, timing.speed)
         drawn = None if member is None else self.delays(timing, len(jobs), member)
         calendar, outages = self.outages(workload, nodes, options)
-        reason = obstacle(jobs, policy, len(nodes), chosen, interference=interference, outages=outages, pools=pools)
+        sleeping = Sleeping.of(machine)
+        reason = obstacle(
+            jobs,
+            policy,
+            len(nodes),
+            chosen,
+            interference=interference,
+            outages=outages,
+            pools=pools,
+            sleeping=sleeping,
+        )
         simulator_class = simulator_of(options.engine, reason, pools)
         cores, sockets = [node.cores for node in nodes], [node.sockets for node in nodes]
         simulator = simulator_class(
@@ -122,6 +133,7 @@ class Simulation:
             pauses=pauses,
             outages=outages,
             pools=pools,
+            sleeping=sleeping,
         )
         with no_collection(), ThreadPoolExecutor(1) as thread:
             facts = thread.submit(workload_facts, workload, options.name)  # hashes while the compiled engine simulates
@@ -135,7 +147,7 @@ class Simulation:
             engine="compiled" if simulator_class in (CompiledSimulator, PooledSimulator) else "python",
             execution="simulated",
             nodes=nodes,
-            machine=None if machine.plain else machine,
+            machine=None if machine.told_by_nodes else machine,
             workload=facts.result(),
             setup=chosen,
             calibration=measured,

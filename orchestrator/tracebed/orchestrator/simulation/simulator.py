@@ -7,6 +7,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from tracebed.converters.workload import Kind
+from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
 from tracebed.machine.calendar import NodeChange, OutageKind
 from tracebed.machine.pools import Pools
@@ -22,6 +23,7 @@ from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.outages import Outages
+from tracebed.orchestrator.simulation.sleeping import Sleeping
 
 END, POINT, RELEASED, CORES, REQUEST = 0, 1, 2, 3, 4
 """Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores, requests."""
@@ -44,6 +46,7 @@ class Simulator:
         pauses: the resizes of jobs whose application was measured; None: all resizes take the overheads.
         outages: the outages of the nodes; None: there are none.
         pools: which nodes can serve which jobs; None: all nodes can serve all jobs.
+        sleeping: when nodes are switched off; None: never.
 
     Attributes:
         arrivals: the submissions, by default as planned, and the jobs that wait for other jobs.
@@ -63,9 +66,12 @@ class Simulator:
         pauses: Pauses | None = None,
         outages: Outages | None = None,
         pools: Pools | None = None,
+        sleeping: Sleeping | None = None,
     ) -> None:
         """Start at time 0 with an idle cluster."""
         scheduling, timing = setup.scheduling, setup.timing
+        if sleeping is not None:
+            raise InputError(f"the rule {sleeping.rule.rule} of sleep is not simulated", hint="leave out `sleep`")
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets, scheduling.placed)
         self.record = ScheduleRecord(jobs)

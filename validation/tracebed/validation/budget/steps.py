@@ -209,7 +209,7 @@ class Simulations:
             dependencies=self.scheduling.dependencies,
         )
         self.pools: Pools | None = None
-        if info.machine is not None:
+        if info.machine is not None and not info.machine.plain:
             self.jobs, self.pools = on_pools(workload, info.machine, self.jobs, make_policy())
 
     def run(

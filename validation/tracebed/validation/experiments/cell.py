@@ -196,7 +196,7 @@ class RealCell:
             from tracebed.orchestrator.testbeds.machine import InventoryMachine
 
             machine = InventoryMachine.of(self.replay.inventory)
-            return None if machine.plain else machine
+            return None if machine.told_by_nodes else machine
         run = next(iter(self.recorded.values()), None)
         return run.info.machine if run is not None and run.info.is_replay else None
 

@@ -116,8 +116,8 @@ class ExternalSimulator:
     predicts: ClassVar[bool] = True
 
     def accepts(self, machine: Machine, setup: Setup) -> bool:
-        """Return whether jobs may have any node of the machine."""
-        return machine.plain
+        """Return whether jobs may have any node of the machine, at any time."""
+        return machine.plain and machine.sleep is None
 
     def execute(self, workload: Workload, machine: Machine, setup: Setup, options: SimulateOptions) -> Run:
         """Run the simulator as an executor; see the function `simulate`."""

@@ -137,7 +137,7 @@ def unused_nodes(run: Run) -> UnusedNodes | None:
     info = run.info
     if (
         info.policy_parameters.get("contiguous")
-        or info.machine is not None
+        or (info.machine is not None and not info.machine.plain)
         or not info.nodes
         or not len(run.table("allocations"))
         or {"nodes", "allocations"} & info.unknown.keys()

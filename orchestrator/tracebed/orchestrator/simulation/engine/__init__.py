@@ -25,7 +25,7 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import FCFS, FIRST, MAX_AGE_S
-from tracebed.orchestrator.scheduling.record import Resizes, ScheduleRecord
+from tracebed.orchestrator.scheduling.record import POWER_STATES, Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.delays import ROWS, STEPS, Drawn, Pauses
@@ -35,6 +35,7 @@ from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.outages import Outages
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.orchestrator.simulation.sleeping import Sleeping
 
 LIBRARY = Path(__file__).with_name("libtracebed_engine.so")
 PRIORITIES = {
@@ -48,6 +49,8 @@ STATES = (JobState.UNKNOWN, JobState.COMPLETED, JobState.KILLED, JobState.REJECT
 """The final states of jobs in the engine."""
 CAUSES = (ChangeCause.LEND, ChangeCause.RETURN, ChangeCause.INHERIT)
 """The causes of changes of cores in the engine."""
+SLEEPS = {"windows": "OFF_IN_WINDOWS", "idle": "OFF_WHEN_IDLE"}
+"""Rule of `Sleep` -> its name in base.h."""
 NAMES = {
     "policy": {form.name for form in FORMS.values()},
     "priority": set(PRIORITIES.values()),
@@ -55,6 +58,8 @@ NAMES = {
     "kind": {kind.name for kind in Kind},
     "cause": {cause.name for cause in CAUSES},
     "inside": {"BEFORE", "AFTER", "OFF"},
+    "sleep": {"ALWAYS_ON", *SLEEPS.values()},
+    "power": {f"NODE_{state.name}" for state in POWER_STATES},
     "runtime_model": {model.name for model in RuntimeModel},
     "over_limit": {way.name for way in OverLimit},
     "count_idle": {"YES", "NO", "HEAD"},
@@ -92,10 +97,13 @@ def obstacle(
     interference: Interference | None = None,
     outages: Outages | None = None,
     pools: Pools | None = None,
+    sleeping: Sleeping | None = None,
 ) -> str:
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
     if outages is not None:
         return "the compiled engine does not support outages of nodes"
+    if sleeping is not None:
+        return "the compiled engine does not support nodes that sleep"
     if jobs.waits is not None:
         return "the compiled engine does not support dependencies and think times"
     if pools is not None and (reason := _obstacle_of_pools(pools, policy)):
@@ -170,10 +178,13 @@ class CompiledSimulator:
         pauses: Pauses | None = None,
         outages: Outages | None = None,
         pools: Pools | None = None,
+        sleeping: Sleeping | None = None,
     ) -> None:
         """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
         assert pools is None
-        reason = obstacle(jobs, policy, len(cores), setup, interference=interference, outages=outages)
+        reason = obstacle(
+            jobs, policy, len(cores), setup, interference=interference, outages=outages, sleeping=sleeping
+        )
         if reason:
             raise ValueError(reason)
         self.jobs = jobs
@@ -224,6 +235,11 @@ class CompiledSimulator:
                 "pause_release": pauses and pauses.released,
                 "interval_s": scheduling.interval_s,
                 "malleability_interval_s": timing.malleability_interval_s,
+                "sleep": numbers["sleep"][SLEEPS[sleeping.rule.rule] if sleeping else "ALWAYS_ON"],
+                "boot_s": sleeping and sleeping.boot_s,
+                "shutdown_s": sleeping and sleeping.shutdown_s,
+                "idle_s": sleeping.rule.idle_s if sleeping else 0.0,
+                "keep": sleeping.rule.keep if sleeping else 0,
             }
         )
 
@@ -281,6 +297,10 @@ class CompiledSimulator:
         ledger = self.cluster.ledger
         ledger.jobs, ledger.firsts, ledger.counts, ledger.starts, ledger.ends = (
             results.array(f"held_{name}", held) for name in ("job", "first", "nodes", "since", "until")
+        )
+        changes, power = results.number("power_changes"), record.power
+        power.node, power.time, power.state = (
+            results.array(f"power_{name}", changes) for name in ("node", "time", "state")
         )
         if self._shares:
             self._copy_shared_results(results)

@@ -39,7 +39,9 @@
     _(int64_t, drawn_rows) \
     _(const double *, pause_fixed) _(const double *, pause_rank) /* of each job: expansions, shrinks, as in delays.py */ \
     _(const double *, pause_release) /* of each job; null: all jobs have the overheads */ \
-    _(double, interval_s) _(double, malleability_interval_s)
+    _(double, interval_s) _(double, malleability_interval_s) \
+    _(int64_t, sleep) _(const double *, boot_s) _(const double *, shutdown_s) /* of each node; null: none sleeps */ \
+    _(double, idle_s) _(int64_t, keep) /* of OFF_WHEN_IDLE */
 #define PARAMETERS(_) /* of policies; the parameters of other policies than that of the simulation are 0 or null */ \
     _(int64_t, first_fit_only) _(int64_t, grow_at_start) _(int64_t, plan_by_limit) _(int64_t, narrow) \
     _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) _(int64_t, promise) \
@@ -69,7 +71,8 @@
     _(const double *, held_since) _(const double *, held_until) \
     _(const int32_t *, held_part) /* cores of a guest, minus those of an owner, 0: all; null: no sharing */ \
     _(int64_t, core_changes) _(const int32_t *, core_job) _(const int32_t *, core_node) _(const int32_t *, core_from) \
-    _(const int32_t *, core_to) _(const uint8_t *, core_cause) _(const double *, core_asked)
+    _(const int32_t *, core_to) _(const uint8_t *, core_cause) _(const double *, core_asked) \
+    _(int64_t, power_changes) _(const int32_t *, power_node) _(const double *, power_time) _(const uint8_t *, power_state)
 #define POLICY(_) _(FCFS) _(FIRSTFIT) _(EASY) _(PREF) _(AVG) _(CONSERVATIVE) _(SD) _(DROM_SHARE) _(DMR) _(SLURM)
 #define KIND(_) _(RIGID) _(EVOLVING) _(MOLDABLE) _(MALLEABLE) /* of a job; the last two can be guests */
 #define CAUSE(_) _(LEND) _(RETURN) _(INHERIT) /* of a change of cores */
@@ -79,6 +82,8 @@
 #define RUNTIME_MODEL(_) _(IDEAL) _(WORST_CASE)
 #define COUNT_IDLE(_) _(YES) _(NO) _(HEAD) /* towards the room for a waiting job */
 #define PROMISE(_) _(POOL) _(DIRECT) _(STEAL) /* nodes that serve a promise: any, its own, those of all promises */
+#define SLEEP(_) _(ALWAYS_ON) _(OFF_IN_WINDOWS) _(OFF_WHEN_IDLE) /* when nodes are switched off */
+#define POWER(_) _(NODE_ON) _(NODE_SHUTDOWN) _(NODE_OFF) _(NODE_BOOT) /* of a node */
 #define CALLS(_) _(EVENT) _(SETTLE) _(TICK) /* of the policy */
 #define OVER_LIMIT(_) _(EXTEND) _(KILL) _(AGAIN) _(NOW) /* jobs that exceed their limit */
 #define OUTCOME(_) _(DONE) _(MORE) _(NO_MEMORY) _(IMPOSSIBLE) /* of `advance` */
@@ -100,6 +105,8 @@ enum { RUNTIME_MODEL(VALUE) };
 enum { OVER_LIMIT(VALUE) };
 enum { COUNT_IDLE(VALUE) };
 enum { PROMISE(VALUE) };
+enum { SLEEP(VALUE) };
+enum { POWER(VALUE) };
 enum { CALLS(VALUE) };
 enum { OUTCOME(VALUE) };
 enum { END, POINT, RELEASED };                             /* events, in this order at one instant */
@@ -204,6 +211,8 @@ struct engine {
     int64_t held_count, held_room;                  /* ledger */
     int32_t *held_job, *held_first, *held_nodes; double *held_since, *held_until;
     int32_t *held_part;
+    int64_t power_count, power_room;                /* changes of the power of nodes */
+    int32_t *power_node; double *power_time; uint8_t *power_state;
     struct sharing *sharing;         /* null: no node is shared */
     struct trial *trial; struct plan *plan;  /* null: not sd */
     struct slurm *slurm;             /* null: not slurm */
@@ -216,8 +225,10 @@ struct engine {
 #define RESIZES(_) /* a row per reconfiguration */ \
     _(e, row_job, room) _(e, row_from, room) _(e, row_to, room) _(e, row_asked, room) _(e, row_decided, room) \
     _(e, row_applied, room) _(e, row_ended, room)
+#define POWER_CHANGES(_) /* a row per node and change */ \
+    _(e, power_node, room) _(e, power_time, room) _(e, power_state, room)
 #define ARRAYS(_) \
-    LEDGER(_) RESIZES(_) \
+    LEDGER(_) RESIZES(_) POWER_CHANGES(_) \
     _(e, heap, room) _(e, ranges, room) _(e, promised, room) _(e, promised_nodes, room) _(e, chunks, room) \
     _(e, times, room) _(e, idle_then, room) _(e, idle_bits, e->words) \
     _(e, ends, jobs) _(e, progress, jobs) _(e, limits, jobs) _(e, pending, jobs) _(e, held, jobs) _(e, size, jobs) \

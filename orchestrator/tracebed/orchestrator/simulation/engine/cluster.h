@@ -15,6 +15,19 @@ static int64_t enter(struct engine *e, int32_t job, int64_t first, int64_t count
     return row;
 }
 
+/* Record that `node` is in the state of power `state` from `time` on. */
+static void note_power(struct engine *e, int64_t node, double time, uint8_t state) {
+    if (e->power_count == e->power_room) {
+        int64_t room = e->power_room * 2;
+        if (!(1 POWER_CHANGES(GROWN))) return;
+        e->power_room = room;
+    }
+    int64_t row = e->power_count++;
+    e->power_node[row] = (int32_t)node;
+    e->power_time[row] = time;
+    e->power_state[row] = state;
+}
+
 static void hold(struct engine *e, int32_t job, int64_t first, int64_t count) {
     int64_t row = enter(e, job, first, count, e->now);  /* in order of allocation, mostly the order of the table */
     if (row < 0) return;

@@ -142,7 +142,7 @@ int64_t tracebed_engine_submitted(const struct engine *e) { return e->next_job; 
 const char *tracebed_engine_description(void) {
     return "setup:" SETUP(DESCRIBED) "\nparameters:" PARAMETERS(DESCRIBED) "\nresults:" RESULTS(DESCRIBED) "\npolicy:" POLICY(NAMED) "\npriority:" PRIORITY(NAMED) "\nstate:" STATE(NAMED)
            "\nkind:" KIND(NAMED) "\ncause:" CAUSE(NAMED) "\ninside:"
-           INSIDE(NAMED) "\nruntime_model:" RUNTIME_MODEL(NAMED) "\nover_limit:" OVER_LIMIT(NAMED) "\ncount_idle:"
+           INSIDE(NAMED) "\nsleep:" SLEEP(NAMED) "\npower:" POWER(NAMED) "\nruntime_model:" RUNTIME_MODEL(NAMED) "\nover_limit:" OVER_LIMIT(NAMED) "\ncount_idle:"
            COUNT_IDLE(NAMED) "\npromise:" PROMISE(NAMED) "\ncalls:" CALLS(NAMED) "\noutcome:" OUTCOME(NAMED);
 }
 
@@ -199,7 +199,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->blocks = (jobs + BLOCK - 1) / BLOCK;
     e->groups = (e->blocks + GROUP - 1) / GROUP;
     int64_t nodes = in->nodes, room = 256;
-    e->heap_room = e->range_room = e->promise_room = e->chunk_room = e->row_room = e->held_room = e->step_room = room;
+    e->heap_room = e->range_room = e->promise_room = e->chunk_room = e->row_room = e->held_room = e->step_room = e->power_room = room;
     e->coming_free = -1;
     ARRAYS(MADE)
     if (in->promise != POOL) {
@@ -244,6 +244,8 @@ void tracebed_engine_results(const struct engine *e, struct results *results) {
         .row_asked = e->row_asked, .row_decided = e->row_decided, .row_applied = e->row_applied, .row_ended = e->row_ended,
         .held_job = e->held_job, .held_first = e->held_first, .held_nodes = e->held_nodes,
         .held_since = e->held_since, .held_until = e->held_until, .held_part = e->held_part,
+        .power_changes = e->power_count, .power_node = e->power_node, .power_time = e->power_time,
+        .power_state = e->power_state,
     };
     const struct sharing *s = e->sharing;
     if (!s) return;

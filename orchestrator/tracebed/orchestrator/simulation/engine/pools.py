@@ -19,13 +19,14 @@ from tracebed.ground.states import JobState
 from tracebed.machine.pools import Pools
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import CoreChanges, Resizes, ScheduleRecord
+from tracebed.orchestrator.scheduling.record import CoreChanges, PowerChanges, Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.delays import OF_RESIZES, Drawn, Pauses
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.outages import Outages
+from tracebed.orchestrator.simulation.sleeping import Sleeping
 from tracebed.orchestrator.tables import split
 
 
@@ -48,10 +49,20 @@ class PooledSimulator:
         pauses: Pauses | None = None,
         outages: Outages | None = None,
         pools: Pools | None = None,
+        sleeping: Sleeping | None = None,
     ) -> None:
         """Start with an idle cluster. Raise ValueError if there is an `obstacle`."""
         assert pools is not None
-        reason = obstacle(jobs, policy, len(cores), setup, interference=interference, outages=outages, pools=pools)
+        reason = obstacle(
+            jobs,
+            policy,
+            len(cores),
+            setup,
+            interference=interference,
+            outages=outages,
+            pools=pools,
+            sleeping=sleeping,
+        )
         if reason:
             raise ValueError(reason)
         self.jobs, self.pools = jobs, pools
@@ -91,6 +102,7 @@ class PooledSimulator:
                 record.reason[rows[job]] = own.reason[job]
             _add(record.resizes, own.resizes, job=rows)
             _add(record.cores, own.cores, job=rows, node=nodes)
+            _add(record.power, own.power, node=nodes)
             _add_ledger(self.cluster.ledger, part.cluster.ledger, rows, nodes)
         record.submit = array("d", np.asarray(jobs.column("submit"), dtype=np.float64).tobytes())
         record.start, record.launched, record.end = (array("d", values.tobytes()) for values in times.values())
@@ -119,7 +131,9 @@ class PooledSimulator:
         )
 
 
-def _add(table: Resizes | CoreChanges, own: Resizes | CoreChanges, **numbers: IntArray) -> None:
+def _add(
+    table: Resizes | CoreChanges | PowerChanges, own: Resizes | CoreChanges | PowerChanges, **numbers: IntArray
+) -> None:
     """Add the rows of a pool to a table. `numbers`: column -> the numbers of its jobs or nodes on the machine."""
     for name in [column.name for column in fields(table)]:
         values: Any = getattr(own, name)
