@@ -101,7 +101,7 @@ def with_power(
     if unknown := next((name for name in power if name not in known), ""):
         hint = "correct the file of the power of nodes"
         raise InputError(f"has no node {unknown}, whose power is given", where=where, hint=hint)
-    found = list[Alike]()
+    found: list[Alike] = []
     for kind in kinds:
         for own, alike in groupby(names[kind.names], power.get):
             listed = [*alike]
