@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -44,7 +43,8 @@ class PowerRules(Fact):
         suspend_s: idle time after which a node is switched off, s; -1: never (`SuspendTime`).
         suspend_timeout_s: time from then on for which no job is allocated the node, s (`SuspendTimeout`).
         resume_timeout_s: a node that boots for longer is set down, s (`ResumeTimeout`).
-        suspend_rate, resume_rate: nodes that are switched off, or on, in a minute; 0: any (`SuspendRate`, `ResumeRate`).
+        suspend_rate, resume_rate: nodes that are switched off, or on, in a minute; 0: any number (`SuspendRate`,
+            `ResumeRate`).
         spared: nodes that are never switched off, as a list of hosts (`SuspendExcNodes`).
         spared_partitions: partitions whose nodes are not (`SuspendExcParts`).
         kept: list of hosts -> number of its idle nodes that stay on (`SuspendExcNodes=n[1-8]:2`).

@@ -494,7 +494,7 @@ class Simulation:
 
     def _run(self, job: int, parts: dict[int, int], start: float) -> None:
         """Let a job run on the cores `parts` since `start`."""
-        inputs, request, limit = self._in, self._in.requests[job], self._limit[job]
+        request, limit = self._in.requests[job], self._limit[job]
         self._free.take(request, parts)
         self._insert(Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
         self._out.start[job], self._parts[job] = start, parts

@@ -73,7 +73,7 @@ def replay(cluster: SleepingSlurm, workload: Path, output: Path) -> None:
 
 
 def describe(cluster: SleepingSlurm) -> list[str]:
-    """Write the slurm.conf, with nodes that begin off, and the power of the nodes. Return the options that read them."""
+    """Write the slurm.conf, with nodes that begin off, and the power of the nodes. Return the options for both."""
     text = cluster.conf.read_text().replace("State=UNKNOWN", "State=CLOUD")
     (BASE / "slurm.conf").write_text(text)
     watts = f"{{busy_w: 300, idle_w: 150, off_w: 10, boot_s: {BOOT_S}}}"
@@ -143,8 +143,12 @@ def compare(seed: int, real: Sequence[Path], cost: Path, options: Sequence[str])
     error = (of_members.mean() - of_real.mean()).abs()
     noise = (of_real - of_real.mean()).abs().stack()
     write = sys.stdout.write
-    write(f"starts: mean prediction beside mean real start, median {error.median():.2f} s, largest {error.max():.2f} s\n")
-    write(f"starts: a real run beside the mean real start, median {noise.median():.2f} s, largest {noise.max():.2f} s\n")
+    write(
+        f"starts: mean prediction beside mean real start, median {error.median():.2f} s, largest {error.max():.2f} s\n"
+    )
+    write(
+        f"starts: a real run beside the mean real start, median {noise.median():.2f} s, largest {noise.max():.2f} s\n"
+    )
     write(f"boots: real {boots}, mean {statistics.mean(boots):.1f}; predicted {statistics.mean(predicted):.1f}")
     write(f" ({min(predicted)} to {max(predicted)})\n")
     runs = [text for folder in real for text in ("--real", str(folder))]

@@ -25,7 +25,7 @@ of its nodes went down."""
 BACK, DRAINED, DOWN = range(3)
 """What becomes of a node: it is back, takes no further jobs, or is down."""
 CHECK_S = 30.0
-"""Interval at which slurmctld looks for jobs that have passed their time limit, and for jobs whose nodes have booted, s."""
+"""Interval at which slurmctld looks for jobs beyond their time limit, and for jobs whose nodes have booted, s."""
 LAST_WEIGHT = 2**31 - 1
 """Weight of a node that is off: it is allocated last, whatever its own weight."""
 POWER_LOOP_S = 1.0005
@@ -381,8 +381,8 @@ class Inputs:
         het_job: heterogeneous job of each component; -1: none. Empty: there are none.
         availability: the outages of nodes; None: there are none.
         resizing: the layer that resizes running jobs; None: there is none.
-        saving: the power saving; None: nodes are always on. Outages and a layer are not modeled beside it, nor jobs that
-            are suspended.
+        saving: the power saving; None: nodes are always on. Outages, a layer and jobs that are suspended are not
+            modeled beside it.
         watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
     """
 

@@ -580,7 +580,12 @@ def _enter(
     setup: Setup,
 ) -> None:
     """Write the outcome into the record and the ledger."""
-    starts = outcome.launched if setup.timing.dispatched else outcome.start
+    starts = outcome.start
+    if setup.timing.dispatched:  # a job that is preempted while its nodes boot has no processes
+        starts = [
+            start if math.isnan(launched) else launched
+            for start, launched in zip(outcome.start, outcome.launched, strict=True)
+        ]
     for resize in outcome.resizes:
         job = numbers[resize.job]
         record.resize_requested(job, resize.before, resize.after, resize.asked)
