@@ -465,7 +465,7 @@ def crowded(seed: int) -> tuple[Inputs, Slurm]:
 
 
 def compared(seed: int, *, large: bool = False) -> str:
-    """Return how the two simulators differ on a drawn case, also with outages, power saving and a layer; empty: none."""
+    """Return how the two simulators differ on a drawn case, also with outages, power saving, a layer; empty: none."""
     inputs, policy = drawn(seed, large=large)
     if not inputs.requests:
         return ""

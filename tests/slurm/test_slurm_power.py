@@ -180,7 +180,7 @@ def asleep(outcome: Outcome, saving: PowerSaving, node: int, first: float) -> li
 
 
 def case(*jobs: tuple[float, float, int], nodes: int = 4, **saving: Any) -> tuple[Inputs, Slurm]:
-    """Return inputs of jobs (submit time, run time, nodes) on whole nodes. Boots are noticed at 30 s, 60 s and so on."""
+    """Return inputs of jobs (submit time, run time, nodes) on whole nodes. Boots are noticed each 30 s."""
     every = range(len(jobs))
     plain: dict[str, Any] = {"suspend_s": [10] * nodes, "suspend_timeout_s": [4] * nodes, "boot_s": [5.0] * nodes}
     plain |= {"off": [False] * nodes, "suspend_rate": 0, "resume_rate": 0, "phase_s": 0.25}

@@ -2,17 +2,21 @@
 
 The nodes are switched off by a program that stops their slurmd, and on by one that starts it some seconds later. All
 nodes are off when a replay begins. The power saving of the prediction is that of the slurm.conf; the time of a boot is
-given beside it, and the time from the start of a job to its processes is that of another replay.
+given beside it. Nothing is calibrated.
+
+slurmctld looks for booted nodes every 30 s. When it does so is random, and decides about most starts. So there are two
+ensembles: one with drawn phases, as for a run of the future, and for each replay one with the phase of this replay.
 
 It starts Slurms of 12 nodes on this machine, which needs root and Debian's slurmctld, slurmd, slurm-client and munge. A
-replay takes about 7 minutes. A command that was interrupted continues with the replays that are missing.
+replay takes about 15 minutes. A command that was interrupted continues with the replays that are missing.
 
-    python slurm_power.py [--repetitions 5] [--seed 51] [--clusters 2]
+    python slurm_power.py [--repetitions 5] [--seed 53] [--clusters 5]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import signal
 import statistics
@@ -21,25 +25,34 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import tracebed.api as tb
 from tracebed.converters.workload import Provenance, System
+from tracebed.slurm.simulation.inputs import CHECK_S
+from tracebed.slurm.simulation.prediction import draws
 
 sys.path.append(str(Path(__file__).parents[3]))  # the servers of the tests
 
 from tests.servers.sleeping_slurm import SleepingSlurm
 
-NODES, CORES, JOBS, GAP_S = 12, 2, 60, 6.5
+NODES, CORES, JOBS, GAP_S = 12, 2, 60, 14.0
 SUSPEND_S, BOOT_S = 15, 6
-CALIBRATION_SEED = 52
 MEMBERS = 24
+SAME_PHASE, PHASE_S = 8, 0.3
+"""Members with the phase of a replay, and by how much it may differ, s."""
 SETTINGS = {"SchedulerParameters": "bf_interval=5,bf_resolution=1,batch_sched_delay=1"}
 BASE = Path("slurm-power")
+
+
+CONFIGURED = "job_time_limit: Configuration for"
+"""What the log of slurmctld says of a job whose nodes have booted."""
 
 
 def drawn(seed: int) -> tb.Workload:
@@ -47,8 +60,8 @@ def drawn(seed: int) -> tb.Workload:
     draw = np.random.default_rng(seed)
     rows, submit = [], 0.0
     for number in range(JOBS):
-        row = {"job_id": f"j{number}", "submit_time": submit, "run_time": float(draw.uniform(4.0, 24.0))}
-        row |= {"nodes": int(draw.choice([1, 2, 3, 4, 6])), "cores_per_node": CORES}
+        row = {"job_id": f"j{number}", "submit_time": submit, "run_time": float(draw.uniform(10.0, 50.0))}
+        row |= {"nodes": int(draw.choice([1, 1, 2, 3, 4])), "cores_per_node": CORES}
         rows.append(row | {"time_limit": 60.0 * int(draw.integers(1, 4))})
         submit += float(draw.exponential(GAP_S))
     return tb.Workload(pd.DataFrame(rows), Provenance(system=System(NODES, CORES)))
@@ -67,9 +80,12 @@ def replay(cluster: SleepingSlurm, workload: Path, output: Path) -> None:
         return
     output.parent.mkdir(parents=True, exist_ok=True)
     cluster.until(cluster.asleep, "the nodes do not sleep")
-    before = len(cluster.notes())
+    log = cluster.folder / "slurmctld.log"
+    before, line = len(cluster.notes()), len(log.read_text().splitlines())
     run("tracebed", "replay", str(workload), "--scheduler", "slurm", "-S", f"conf={cluster.conf}", "-o", str(output))
-    (output / "boots.json").write_text(json.dumps([note._asdict() for note in cluster.notes()[before:]]))
+    begins = [text.partition("]")[0][1:] for text in log.read_text().splitlines()[line:] if CONFIGURED in text]
+    facts = {"notes": [note._asdict() for note in cluster.notes()[before:]], "looks": begins}
+    (output / "boots.json").write_text(json.dumps(facts))
 
 
 def describe(cluster: SleepingSlurm) -> list[str]:
@@ -85,17 +101,14 @@ def main() -> None:
     """Draw, start Slurms, calibrate, replay, predict, and compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=51)
-    parser.add_argument("--clusters", type=int, default=2, help="number of Slurms side by side")
+    parser.add_argument("--seed", type=int, default=53)
+    parser.add_argument("--clusters", type=int, default=5, help="number of Slurms side by side")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     BASE.mkdir(exist_ok=True)
-    for seed in (given.seed, CALIBRATION_SEED):
-        if not (path := BASE / f"{seed}.csv").exists():
-            tb.write(drawn(seed), path)
-    probe = BASE / f"{CALIBRATION_SEED}-real" / "rep-01"
+    if not (workload := BASE / f"{given.seed}.csv").exists():
+        tb.write(drawn(given.seed), workload)
     real = [BASE / f"{given.seed}-real" / f"rep-{number:02}" for number in range(1, given.repetitions + 1)]
-    cells = [(CALIBRATION_SEED, probe), *((given.seed, output) for output in real)]
     with tempfile.TemporaryDirectory(prefix="tracebed-slurm-") as folder:
         Path(folder).chmod(0o755)
         clusters = [
@@ -109,51 +122,89 @@ def main() -> None:
                 free.put(cluster)
             options = describe(clusters[0])
 
-            def one(cell: tuple[int, Path]) -> None:
+            def one(output: Path) -> None:
                 cluster = free.get()
                 try:
-                    replay(cluster, BASE / f"{cell[0]}.csv", cell[1])
+                    replay(cluster, workload, output)
                 finally:
                     free.put(cluster)
 
             with ThreadPoolExecutor(len(clusters)) as pool:
-                for done in [pool.submit(one, cell) for cell in cells]:
+                for done in [pool.submit(one, output) for output in real]:
                     done.result()
         finally:
             for cluster in clusters:
                 cluster.down()
-    if not (cost := BASE / "calibration.yaml").exists():
-        run("tracebed", "nodes", "calibrate", str(probe), "-o", str(cost))
-    compare(given.seed, real, cost, options)
+    compare(given.seed, real, options)
 
 
-def compare(seed: int, real: Sequence[Path], cost: Path, options: Sequence[str]) -> None:
-    """Predict, and print the starts and the boots of the real and the predicted runs, and the verdict."""
-    members = [BASE / f"{seed}-predicted" / f"member-{member:02}" for member in range(1, MEMBERS + 1)]
-    for member, output in enumerate(members, 1):
-        setup = ["--over-limit", "kill", "--calibration", str(cost), "-o", str(output), "--replace"]
-        command = ["tracebed", "simulate", str(BASE / f"{seed}.csv"), "--policy", "slurm", *options, *setup]
-        subprocess.run([*command, "-P", f"seed={member}"], check=True, capture_output=True)
-    starts = {folder: tb.Run.load(folder).jobs.set_index("job_id")["start"] for folder in (*real, *members)}
-    of_real = pd.DataFrame([starts[folder] for folder in real])
-    of_members = pd.DataFrame([starts[folder] for folder in members])
-    boots = [sum(note["what"] == "boot" for note in json.loads((folder / "boots.json").read_text())) for folder in real]
-    tables = [tb.Run.load(folder).nodes["power_state"] for folder in members]
-    predicted = [int((table == "boot").sum()) for table in tables]
-    error = (of_members.mean() - of_real.mean()).abs()
-    noise = (of_real - of_real.mean()).abs().stack()
+def phase_of(folder: Path) -> float:
+    """Return when slurmctld looks for booted nodes in a replay: the trace time of a look, modulo 30 s."""
+    epoch = tb.Run.load(folder).info.batch["epoch_s"]
+    looks = [datetime.fromisoformat(text).replace(tzinfo=UTC) for text in facts_of(folder)["looks"]]
+    angles = np.array([look.timestamp() - epoch for look in looks]) * 2 * np.pi / CHECK_S
+    return float(np.angle(np.exp(1j * angles).mean()) * CHECK_S / (2 * np.pi) % CHECK_S)
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    """Return what the programs and slurmctld have noted in a replay."""
+    found: dict[str, Any] = json.loads((folder / "boots.json").read_text())
+    return found
+
+
+def predicted(seed: int, member: int, options: Sequence[str]) -> Path:
+    """Predict one member, unless it exists; return its folder."""
+    output = BASE / f"{seed}-predicted" / f"member-{member:05}"
+    if not output.exists():
+        command = ["tracebed", "simulate", str(BASE / f"{seed}.csv"), "--policy", "slurm", *options]
+        command += ["--over-limit", "kill", "-P", f"seed={member}", "-o", str(output)]
+        subprocess.run(command, check=True, capture_output=True)
+    return output
+
+
+def starts_of(folder: Path) -> pd.Series:
+    """Return the start of each job, s."""
+    return tb.Run.load(folder).jobs.set_index("job_id")["start"]
+
+
+def boots_of(folder: Path) -> int:
+    """Return the number of boots of a prediction."""
+    return int((tb.Run.load(folder).nodes["power_state"] == "boot").sum())
+
+
+def compare(seed: int, real: Sequence[Path], options: Sequence[str]) -> None:
+    """Predict, and print the starts and the boots of the real and the predicted runs, and the verdicts."""
     write = sys.stdout.write
     write(
-        f"starts: mean prediction beside mean real start, median {error.median():.2f} s, largest {error.max():.2f} s\n"
+        "| repetition | phase, s | error of a start: median | within 2 s | mean wait | predicted | boots | predicted |\n"
     )
-    write(
-        f"starts: a real run beside the mean real start, median {noise.median():.2f} s, largest {noise.max():.2f} s\n"
-    )
-    write(f"boots: real {boots}, mean {statistics.mean(boots):.1f}; predicted {statistics.mean(predicted):.1f}")
-    write(f" ({min(predicted)} to {max(predicted)})\n")
-    runs = [text for folder in real for text in ("--real", str(folder))]
-    runs += [text for folder in members for text in ("--predicted", str(folder))]
-    subprocess.run(["tracebed", "compare", *runs], check=False)
+    write("|---|---|---|---|---|---|---|---|\n")
+    errors, same_phase = [], []
+    for folder in real:
+        phase = phase_of(folder)
+        close = (each for each in itertools.count(1) if abs((draws(each)[1] - phase + 15) % CHECK_S - 15) < PHASE_S)
+        members = [predicted(seed, member, options) for member in itertools.islice(close, SAME_PHASE)]
+        same_phase += members
+        start, mean = starts_of(folder), pd.DataFrame([starts_of(member) for member in members]).mean()
+        error = (mean - start).abs()
+        errors.append(error)
+        submit = tb.Run.load(folder).jobs.set_index("job_id")["submit"]
+        boots = sum(note["what"] == "boot" for note in facts_of(folder)["notes"])
+        cells = [f"{phase:.1f}", f"{error.median():.2f} s", f"{(error <= 2.0).mean():.0%}"]
+        cells += [f"{(start - submit).mean():.2f} s", f"{(mean - submit).mean():.2f} s"]
+        cells += [str(boots), f"{statistics.mean(map(boots_of, members)):.1f}"]
+        write(f"| {folder.name} | {' | '.join(cells)} |\n")
+    every = pd.concat(errors)
+    write(f"all starts: error, median {every.median():.2f} s, within 2 s {(every <= 2.0).mean():.0%}\n")
+    drawn_phase = [predicted(seed, member, options) for member in range(1, MEMBERS + 1)]
+    boots = [boots_of(member) for member in drawn_phase]
+    write(f"boots with drawn phases: {statistics.mean(boots):.1f}, from {min(boots)} to {max(boots)}\n")
+    for name, members in (("with the phases of the replays", same_phase), ("with drawn phases", drawn_phase)):
+        write(f"verdict {name}\n")
+        sys.stdout.flush()
+        runs = [text for folder in real for text in ("--real", str(folder))]
+        runs += [text for folder in members for text in ("--predicted", str(folder))]
+        subprocess.run(["tracebed", "compare", *runs], check=False)
 
 
 if __name__ == "__main__":

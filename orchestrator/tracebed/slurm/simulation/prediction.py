@@ -514,11 +514,16 @@ def placement(cluster: SlurmCluster, empty: Resources) -> Callable[[int, str, Re
 
 def _drawn(policy: Slurm, inputs: Inputs, seed: int) -> tuple[Slurm, Inputs]:
     """Draw the unknown phases and delays."""
-    rng = np.random.default_rng(seed)
-    period, sched, backfill, epoch = rng.uniform(0.0, 1.0, 4)
-    phases = policy.phases(sched, backfill, epoch)  # reservations begin at multiples of the resolution
-    check, first = rng.uniform(0.0, CHECK_S), inputs.submit[0] + period * inputs.period_s
+    (period, *parts), check = draws(seed)
+    phases = policy.phases(*parts)  # reservations begin at multiples of the resolution
+    first = inputs.submit[0] + period * inputs.period_s
     return replace(policy, **phases), replace(inputs, check_s=check, first_period_s=first)
+
+
+def draws(seed: int) -> tuple[list[float], float]:
+    """Return the drawn phases of priorities, main loop, backfill and clock, as shares, and the first check, s."""
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0.0, 1.0, 4).tolist(), rng.uniform(0.0, CHECK_S)
 
 
 def _with_layer(
