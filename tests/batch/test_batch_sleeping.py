@@ -53,6 +53,10 @@ def test_nodes_boot_for_a_job_of_a_replay_and_sleep_again(slurm: SleepingSlurm, 
         assert boot.at + BOOT_S <= on.at <= begin
         assert off.at >= run.jobs["end"].iloc[0] + run.info.batch["epoch_s"] - 1.0
     assert {note.node for note in notes} == {"n1", "n2"}
+    recorded = {node: own["power_state"].tolist() for node, own in run.nodes.groupby("node")}  # at each observation
+    assert recorded.keys() == {0, 1, 2} and recorded[2] == ["off"]
+    for node in (0, 1):
+        assert recorded[node][0] == "off" and recorded[node][-1] == "on"
 
     power, conf = tmp_path / "power.yaml", tmp_path / "slurm.conf"
     power.write_text(f"power:\n  n[1-{NODES}]: {{busy_w: 2, idle_w: 1, boot_s: {BOOT_S}}}\n")

@@ -175,9 +175,7 @@ def boots_of(folder: Path) -> int:
 def compare(seed: int, real: Sequence[Path], options: Sequence[str]) -> None:
     """Predict, and print the starts and the boots of the real and the predicted runs, and the verdicts."""
     write = sys.stdout.write
-    write(
-        "| repetition | phase, s | error of a start: median | within 2 s | mean wait | predicted | boots | predicted |\n"
-    )
+    write("| replay | phase, s | start: median error | within 2 s | mean wait | predicted | boots | predicted |\n")
     write("|---|---|---|---|---|---|---|---|\n")
     errors, same_phase = [], []
     for folder in real:
