@@ -43,7 +43,7 @@ static int wants_nodes(const struct engine *e) {
 static void plan_power(struct engine *e) {
     const struct setup *s = e->s;
     struct power *p = &e->power;
-    if (!p->sleepy_count && !p->falling_count && !wants_nodes(e)) {
+    if (!p->sleepy_count && !p->falling_count && !p->wanted) {
         p->due = INFINITY;
         return;
     }
@@ -87,6 +87,7 @@ static int power_started(struct engine *e, int32_t job) {
     for (int32_t r = 0; r < e->s->range_size[job]; r++)
         for (int32_t node = ranges[r].first, left = ranges[r].count; left; node++, left--) {
             waits |= p->state[node] != ON;
+            p->wanted |= p->state[node] == OFF;
             if (has(p->sleepy, node)) count_sleepy(e, node, -1);
         }
     if (waits) p->jobs[p->job_count++] = job;
@@ -101,6 +102,7 @@ static void forget_power(struct engine *e, int32_t job) {
     if (k == p->job_count) return;
     memmove(p->jobs + k, p->jobs + k + 1, (size_t)(--p->job_count - k) * sizeof *p->jobs);
     p->ready_at[job] = NAN;
+    p->wanted = wants_nodes(e);
 }
 
 /* Note the end of `job`, and since when its nodes are idle. */
@@ -212,6 +214,7 @@ static int look(struct engine *e) {
                 again = 1;
             }
         }
+    p->wanted = p->wanted && wants_nodes(e);
     plan_power(e);
     return again;
 }

@@ -147,6 +147,7 @@ struct power {
     uint64_t *sleepy /* idle nodes that may be switched off */, *falling, *waking, *kept;
     int64_t sleepy_count, falling_count, soonest /* second after which a sleepy node is switched off */;
     int32_t *jobs; int64_t job_count; double *ready_at; /* the jobs that wait for their nodes, and when they begin */
+    int wanted; /* whether any of them waits for a node that is off */
     double due, last, recent_off, recent_on; /* next and last look; nodes switched lately, less as time passes */
     int64_t looked, touched; /* seconds of the last look, and of the last change of a node */
     struct switched *switched; int64_t switched_count, switched_room;
