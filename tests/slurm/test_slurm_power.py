@@ -22,7 +22,7 @@ from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.conf import read
 from tracebed.slurm.machine import SlurmMachine
-from tracebed.slurm.power_saving import NEVER, PowerRules, times_of
+from tracebed.slurm.power_saving import NEVER, PowerRules
 from tracebed.slurm.simulation.inputs import Associations, Inputs, Outcome, PowerSaving, Preemption
 from tracebed.slurm.simulation.resources import Request, Resources
 
@@ -95,7 +95,7 @@ def test_of_the_partitions_of_a_node_the_largest_time_counts_and_else_that_of_th
     more += "PartitionName=b Nodes=n[3-6] SuspendTime=25\nPartitionName=c Nodes=n6 SuspendTime=INFINITE\n"
     cluster = read(*files(more)).cluster
     assert cluster
-    times = [*times_of(cluster)]
+    times = cluster.power_times()
     assert [suspend for suspend, _, _ in times] == [10, 10, 25, 25, 25, NEVER, 600, 600]
     assert [down for _, down, _ in times] == [7, 7, 7, 7, 30, 30, 30, 30]
     assert {up for _, _, up in times} == {60}

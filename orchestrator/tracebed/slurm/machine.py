@@ -36,7 +36,7 @@ from tracebed.slurm.conf_lines import (
 )
 from tracebed.slurm.database import SCALES, Database, in_cores, mode_of
 from tracebed.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres, licenses_of
-from tracebed.slurm.power_saving import PowerRules, rules_of, seconds, with_power
+from tracebed.slurm.power_saving import NEVER, PowerRules, rules_of, seconds
 from tracebed.slurm.reservations import LIST as RESERVATIONS
 from tracebed.slurm.reservations import Reservation
 from tracebed.slurm.topology import Switch as Switch
@@ -276,6 +276,25 @@ class SlurmCluster(Fact):
         """Return the generic resources of a text of `--gres` by those of `gres`, and others that no node has."""
         return demanded_gres(gres, [kind.gres for kind in self.kinds], self.gres)
 
+    def power_times(self) -> list[tuple[int, int, int]]:
+        """Return `SuspendTime` (-1: never), `SuspendTimeout` and `ResumeTimeout` of each node, s.
+
+        Of its partitions that have one, the largest counts; if none has, it is that of the cluster.
+        """
+        rules = self.saving or PowerRules()
+        given: list[list[list[int]]] = [[[], [], []] for _ in self.nodes]
+        for number, partition in enumerate(self.partitions):
+            own = (partition.suspend_s, partition.suspend_timeout_s, partition.resume_timeout_s)
+            for node in self.members(number):
+                for values, value in zip(given[node], own, strict=True):
+                    values += [] if value is None else [value]
+        found = []
+        for suspend, down, up in given:
+            suspend = suspend or [rules.suspend_s]
+            timeouts = max(down, default=rules.suspend_timeout_s), max(up, default=rules.resume_timeout_s)
+            found.append((NEVER if NEVER in suspend else max(suspend), *timeouts))
+        return found
+
     def limit_s(self, partition: int, run_s: float = 0.0) -> float:
         """Return the limit of a job that asks for none, s; 0: there is none.
 
@@ -481,7 +500,7 @@ def machine_of(
         return None
     hosts = {line.value: hosts_of(line.value, line.where) for line in nodes}
     names = {name for own in hosts.values() for name in own}
-    kinds = with_power(kinds, hosts, power, str(path)) if power else kinds
+    kinds = _with_power(kinds, hosts, power, str(path)) if power else kinds
     threads = _common(kind.threads for kind in kinds)
     multifactor = values.get("prioritytype", "priority/basic").lower() == "priority/multifactor"
     scheduler = _parameters(values, "schedulerparameters")
@@ -611,6 +630,26 @@ def kind_of(line: Line) -> Alike:
         weight=whole(line.of("Weight"), 1),
         cloud=state_of(line) == "CLOUD",
     )
+
+
+def _with_power(
+    kinds: Sequence[Alike], names: Mapping[str, Sequence[str]], power: Mapping[str, NodePower], where: str
+) -> list[Alike]:
+    """Return kinds of nodes with their power. A kind whose nodes differ in power becomes several.
+
+    `names` has the nodes of each list of hosts of the file `where`. An InputError names a node that it lacks.
+    """
+    known = {name for hosts in names.values() for name in hosts}
+    if unknown := next((name for name in power if name not in known), ""):
+        hint = "correct the file of the power of nodes"
+        raise InputError(f"has no node {unknown}, whose power is given", where=where, hint=hint)
+    found: list[Alike] = []
+    for kind in kinds:
+        for own, alike in groupby(names[kind.names], power.get):
+            listed = [*alike]
+            hosts = kind.names if len(listed) == len(names[kind.names]) else ",".join(listed)
+            found.append(kind.model_copy(update={"names": hosts, "power": own}))
+    return found
 
 
 def _common(threads: Iterable[int]) -> int:

@@ -7,20 +7,14 @@ Source: slurm.conf(5) of Slurm 22.05, its guide "Power Saving", and experiments 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from tracebed.ground.errors import InputError
 from tracebed.ground.yaml_file import YamlFile
 from tracebed.machine.power import NodePower
 from tracebed.slurm.conf_lines import Line, hosts_of, whole
 from tracebed.slurm.values import UNLIMITED, Fact
-
-if TYPE_CHECKING:
-    from tracebed.slurm.machine import Alike, SlurmCluster
 
 NEVER = -1
 """Idle time after which a node is never switched off."""
@@ -90,26 +84,6 @@ def read_power(text: str, where: str) -> dict[str, NodePower]:
     return found
 
 
-def with_power(
-    kinds: Sequence[Alike], names: Mapping[str, Sequence[str]], power: Mapping[str, NodePower], where: str
-) -> list[Alike]:
-    """Return kinds of nodes with their power. A kind whose nodes differ in power becomes several.
-
-    `names` has the nodes of each list of hosts of the file `where`. An InputError names a node that it lacks.
-    """
-    known = {name for hosts in names.values() for name in hosts}
-    if unknown := next((name for name in power if name not in known), ""):
-        hint = "correct the file of the power of nodes"
-        raise InputError(f"has no node {unknown}, whose power is given", where=where, hint=hint)
-    found: list[Alike] = []
-    for kind in kinds:
-        for own, alike in groupby(names[kind.names], power.get):
-            listed = [*alike]
-            hosts = kind.names if len(listed) == len(names[kind.names]) else ",".join(listed)
-            found.append(kind.model_copy(update={"names": hosts, "power": own}))
-    return found
-
-
 def seconds(text: str) -> int | None:
     """Return `SuspendTime`, or one of the timeouts, s; `NEVER`: without end; None: it is not given."""
     return None if not text else NEVER if text.lower() in OFF else whole(text, NEVER)
@@ -155,21 +129,3 @@ def _excepted(text: str) -> tuple[str, dict[str, int]]:
         kept[hosts] = whole(count, 0)  # 0: all of them
         hosts, _, rest = rest.partition(":")
     return "", kept
-
-
-def times_of(cluster: SlurmCluster) -> Iterator[tuple[int, int, int]]:
-    """Yield `SuspendTime` (-1: never), `SuspendTimeout` and `ResumeTimeout` of each node, s.
-
-    Of its partitions that have one, the largest counts; if none has, it is that of the cluster.
-    """
-    rules = cluster.saving or PowerRules()
-    of_cluster = (rules.suspend_s, rules.suspend_timeout_s, rules.resume_timeout_s)
-    given: list[list[list[int]]] = [[[], [], []] for _ in cluster.nodes]
-    for number, partition in enumerate(cluster.partitions):
-        own = (partition.suspend_s, partition.suspend_timeout_s, partition.resume_timeout_s)
-        for node in cluster.members(number):
-            for values, value in zip(given[node], own, strict=True):
-                values += [] if value is None else [value]
-    for own in given:
-        suspend, down, up = (values or [default] for values, default in zip(own, of_cluster, strict=True))
-        yield NEVER if NEVER in suspend else max(suspend), max(down), max(up)

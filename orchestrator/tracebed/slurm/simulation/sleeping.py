@@ -12,7 +12,7 @@ from tracebed.machine.power import PowerState
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.slurm.machine import SlurmCluster
-from tracebed.slurm.power_saving import NEVER, times_of
+from tracebed.slurm.power_saving import NEVER
 from tracebed.slurm.simulation.inputs import POWER_LOOP_S, SUSPEND, Inputs, Outcome, PowerSaving
 
 
@@ -37,7 +37,7 @@ def with_saving(inputs: Inputs, cluster: SlurmCluster, seed: int) -> Inputs:
     spared += [node for name in rules.spared_partitions for node in members.get(name, ())]
     kept = [mask_of([number[name] for name in _hosts(names) if name in number]) for names in rules.kept]
     suspend, boots = list[int](), list[float]()
-    times = [*times_of(cluster)]
+    times = cluster.power_times()
     for (name, kind), (idle, down, up) in zip(cluster.nodes, times, strict=True):
         power = kind.power
         suspend.append(idle if power else NEVER)
