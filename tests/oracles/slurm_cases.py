@@ -411,6 +411,7 @@ def with_saving(seed: int, inputs: Inputs) -> Inputs:
         interval_s=draw.choice((1, 10, 60)),
         least_interval_s=draw.choice((0, 5)),
         phase_s=draw.choice((0.0, 0.75)),
+        linear=draw.random() < 0.5,
     )
     return replace(inputs, preemption=preemption, saving=saving)
 

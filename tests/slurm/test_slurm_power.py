@@ -247,6 +247,13 @@ def test_a_node_that_is_on_comes_first_and_one_that_is_switched_off_is_not_alloc
     assert outcome.start[2] >= outcome.end[1]
 
 
+@pytest.mark.parametrize(("linear", "nodes"), [(False, [0, 3]), (True, [0, 1])])
+def test_select_linear_leaves_a_node_that_is_on_idle(linear: bool, nodes: list[int]) -> None:
+    """As tried (n4 is on, n1 to n3 are off): a job of 1 node gets n4; one of 2 gets n1 and n2 with `select/linear`."""
+    outcome = outcome_of((0.0, 1.0, 1), (50.0, 1.0, 2), spared=0b1000, off=[True] * 3 + [False], linear=linear)
+    assert [sorted(parts) for parts in outcome.parts] == [[3], nodes]
+
+
 def test_rates_limit_how_many_nodes_are_switched_in_a_minute() -> None:
     """Two in the first look; a third when the decayed count is below 1.5: 2 x (50/60)^2 = 1.39 after 20 s."""
     at = [at for _, at, on in seconds(outcome_of((0.0, 0.5, 1), (200.0, 1.0, 1), nodes=5, suspend_rate=2)) if not on]

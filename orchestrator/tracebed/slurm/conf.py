@@ -152,8 +152,8 @@ def read(
     lines: Sequence[Line] = lines_of(found.conf)
     lines = lines if change is None else change(lines)
     plain = plain or found.reservations is not None  # only a cluster has advance reservations
-    own = {"database": found.database, "ignored": found.ignored, "power": found.power}
-    conf = of_lines(lines, found.conf, plain=plain, **own)
+    database, ignored = found.database, found.ignored
+    conf = of_lines(lines, found.conf, plain=plain, database=database, ignored=ignored, power=found.power)
     return replace(conf, reservations=found.reservations, differences=(*conf.differences, *found.sentences))
 
 

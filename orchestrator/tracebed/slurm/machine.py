@@ -701,16 +701,10 @@ def _partition(
         grace_s=whole(line.of("GraceTime"), 0),
         **_chosen(selection),
         over_limit_s=_minutes_s(line.of("OverTimeLimit") or values.get("overtimelimit", "")),
-        **{field: seconds(line.of(key)) for field, key in POWER_OF_PARTITION.items()},
+        suspend_s=seconds(line.of("SuspendTime")),
+        suspend_timeout_s=seconds(line.of("SuspendTimeout")),
+        resume_timeout_s=seconds(line.of("ResumeTimeout")),
     )
-
-
-POWER_OF_PARTITION = {
-    "suspend_s": "SuspendTime",
-    "suspend_timeout_s": "SuspendTimeout",
-    "resume_timeout_s": "ResumeTimeout",
-}
-"""Field of a partition -> its key in a PartitionName line."""
 
 
 def _enforced(text: str) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ class Power:
         self._own_weight = [*simulation._free.weights]
         simulation._free.weights = [*self._own_weight]
         self._weight = simulation._free.weights
+        simulation._free.order = self._own_weight if saving.linear else ()
         self._state = [ON] * count
         for node in range(count):
             if saving.off[node]:

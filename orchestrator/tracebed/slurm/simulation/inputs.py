@@ -325,6 +325,8 @@ class PowerSaving:
         suspend_rate, resume_rate: nodes that are switched off, or on, in a minute; 0: any number.
         interval_s, least_interval_s: `power_save_interval` and `power_save_min_interval` of `SlurmctldParameters`.
         phase_s: an instant at which the thread looks, s.
+        linear: whether a job that does not fit on the nodes that are on gets nodes as if all were on (`select/linear`);
+            else it gets those that are on first.
     """
 
     suspend_s: Sequence[int]
@@ -338,6 +340,7 @@ class PowerSaving:
     interval_s: int = 10
     least_interval_s: int = 0
     phase_s: float = 0.0
+    linear: bool = False
 
 
 NO_LIMITS = Limits()

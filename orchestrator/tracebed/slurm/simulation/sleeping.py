@@ -19,18 +19,20 @@ from tracebed.slurm.simulation.inputs import POWER_LOOP_S, SUSPEND, Inputs, Outc
 def with_saving(inputs: Inputs, cluster: SlurmCluster, seed: int) -> Inputs:
     """Return the inputs of a simulation with the power saving of the cluster.
 
-    The second in which slurmctld looks first is drawn from `seed`. An InputError says what is not modeled beside it, or
-    that a node boots for too long.
+    The phase of the looks of slurmctld is drawn from `seed`. An InputError says what is not modeled beside it, or that
+    a node boots for too long.
     """
     rules = cluster.saving
     assert rules
     modes = inputs.preemption.mode if inputs.preemption and any(inputs.preemption.may) else ()
-    beside = {"outages": inputs.availability, "a layer that resizes jobs": inputs.resizing}
-    beside["jobs that are suspended (PreemptMode=SUSPEND)"] = SUSPEND in modes or None
-    for what, given in beside.items():
-        if given is not None:
-            hint = "leave out the file of the power of nodes: then no node is switched off"
-            raise InputError(f"{what}: not modeled beside Slurm's power saving", hint=hint)
+    beside = {
+        "outages": inputs.availability is not None,
+        "a layer that resizes jobs": inputs.resizing is not None,
+        "jobs that are suspended (PreemptMode=SUSPEND)": SUSPEND in modes,
+    }
+    if what := next((what for what, given in beside.items() if given), ""):
+        hint = "leave out the file of the power of nodes: then no node is switched off"
+        raise InputError(f"{what}: not modeled beside Slurm's power saving", hint=hint)
     number = {name: node for node, (name, _) in enumerate(cluster.nodes)}
     members = {each.name: cluster.members(place) for place, each in enumerate(cluster.partitions)}
     spared = [number[name] for name in _hosts(rules.spared) if name in number]
@@ -42,10 +44,12 @@ def with_saving(inputs: Inputs, cluster: SlurmCluster, seed: int) -> Inputs:
         power = kind.power
         suspend.append(idle if power else NEVER)
         boots.append(power.boot_s if power else 0.0)
+        if not power or (idle == NEVER and not kind.cloud):
+            continue
         hint = "correct the file of the power of nodes, or the slurm.conf"
-        if power and power.boot_s > up:
+        if power.boot_s > up:
             raise InputError(f"node {name} boots for {power.boot_s:g} s: ResumeTimeout is {up} s", hint=hint)
-        if power and power.shutdown_s > down:
+        if power.shutdown_s > down:
             what = f"node {name} is switched off for {power.shutdown_s:g} s: SuspendTimeout is {down} s"
             raise InputError(what, hint=hint)
     saving = PowerSaving(
@@ -60,6 +64,7 @@ def with_saving(inputs: Inputs, cluster: SlurmCluster, seed: int) -> Inputs:
         interval_s=rules.interval_s,
         least_interval_s=rules.least_interval_s,
         phase_s=np.random.default_rng([seed, 5]).uniform(0.0, POWER_LOOP_S),
+        linear=not cluster.shared,
     )
     return replace(inputs, saving=saving)
 

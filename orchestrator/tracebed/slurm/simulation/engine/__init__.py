@@ -309,7 +309,15 @@ def _of_resizing(resizing: Resizing | None) -> dict[str, Any]:
 def _of_saving(saving: PowerSaving | None, nodes: int) -> dict[str, Any]:
     """Return the fields of the structure for the power saving."""
     arrays = ("suspend_s", "suspend_timeout_s", "boot_s", "begins_off", "spared", "kept_nodes", "kept_least")
-    rates = ("suspend_rate", "resume_rate", "kept_count", "power_interval_s", "power_least_s", "power_phase_s")
+    rates = (
+        "suspend_rate",
+        "resume_rate",
+        "kept_count",
+        "power_interval_s",
+        "power_least_s",
+        "power_phase_s",
+        "power_linear",
+    )
     if saving is None:
         return {**dict.fromkeys(arrays), **dict.fromkeys(rates, 0)}
     return {
@@ -318,7 +326,7 @@ def _of_saving(saving: PowerSaving | None, nodes: int) -> dict[str, Any]:
         "kept_nodes": _masks([mask for mask, _ in saving.kept], nodes) if saving.kept else [0],
         "kept_least": [least for _, least in saving.kept],
         **{"power_interval_s": saving.interval_s, "power_least_s": saving.least_interval_s},
-        "power_phase_s": saving.phase_s,
+        **{"power_phase_s": saving.phase_s, "power_linear": saving.linear},
     }
 
 

@@ -85,6 +85,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const uint64_t *, spared) /* of each node, see PowerSaving of inputs.py; null: no power saving */ \
     _(int64_t, kept_count) _(const uint64_t *, kept_nodes) /* kept_count x words */ _(const int64_t *, kept_least) \
     _(int64_t, suspend_rate) _(int64_t, resume_rate) _(int64_t, power_interval_s) _(int64_t, power_least_s) _(double, power_phase_s) \
+    _(int64_t, power_linear) \
     _(int64_t, watched) _(int64_t, trial) /* whether the fates are only whether each job fits on the empty cluster */ \
     _(double *, start) _(double *, launched) _(double *, end) _(double *, active) /* results, of each job */ \
     _(int32_t *, fate) _(int32_t *, restarts) _(int32_t *, refused) /* results, of each job */ \
@@ -313,7 +314,7 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
         struct part *each = &e->capacity[k];
         if (e->weights[each->node] > weight) continue;
         if (one) each->cores = 1;
-        int32_t own = e->weights[each->node];
+        int32_t own = s->power_linear ? s->weights[each->node] : e->weights[each->node];
         if (!groups || own != before_group || each->node != before_node + 1)
             e->group[groups++] = (struct group){k, 0, own, 0, 0};
         e->group[groups - 1].count++;
