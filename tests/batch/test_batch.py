@@ -27,6 +27,7 @@ from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay.batch import loop, wall
 from tracebed.orchestrator.replay.batch.base import BatchSettings, JobObservation, JobRequest, Phase, SystemFacts
 from tracebed.orchestrator.replay.batch.ending import Lifetime, ended_run, run_times
@@ -49,7 +50,7 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.slurm import batch_system as slurm_output
 from tracebed.slurm.batch_system import SlurmSystem
-from tracebed.slurm.job_states import STATES, is_permanent, meaning
+from tracebed.slurm.job_states import STATES, is_permanent, meaning, power_of
 from tracebed.slurm.provider import SlurmProvider, SlurmSettings
 
 SQUEUE = """\
@@ -695,6 +696,64 @@ def test_failed_calls_are_repeated_and_the_submission_that_counts_is_recorded(
     refused, *_ = system.submissions
     assert all(job.called is not None and job.called >= refused for job in replayer.jobs)
     assert system.cancellations == [[held.id], [held.id]]
+
+
+class Sleepy(Busy):
+    """A batch system whose node is off at first, and boots for the jobs."""
+
+    power: tuple[str, ...] = ("off", "off", "boot", "on")
+
+    def power_states(self) -> dict[str, PowerState]:
+        first, *later = self.power
+        self.power = tuple(later) or self.power
+        return {"n1": PowerState(first), "n2": PowerState.ON}
+
+
+def test_the_power_of_nodes_is_recorded_and_outlives_the_replayer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "POLL_S", 0.05)
+    clock = wall.WallClock()
+    info = RunInfo("replay", "emulated", [NodeFacts("n1", 1), NodeFacts("n2", 1)], {}, Setup.of("slurm"))
+    own, origin = plan(submit_time=[0.0, 0.0]), clock.now()
+    facts = {"schema": SCHEMA, "info": info.as_dict(), "plan": own.as_dict(), "prefix": "t-", "origin": origin}
+    with contextlib.closing(Journal(tmp_path / JOURNAL, facts)) as journal:
+        replayer = loop.BatchReplayer(
+            own,
+            Sleepy(clock),
+            JobRecords(tmp_path / "jobs"),
+            journal,
+            prefix="t-",
+            speed=1.0,
+            origin=origin,
+            clock=clock,
+        )
+        replayer.run()
+    states = [(node, state) for _, node, state in replayer.power]
+    assert states[:2] == [("n1", PowerState.OFF), ("n1", PowerState.BOOT)]
+    past = KilledReplay(tmp_path)
+    assert past.power == replayer.power
+    thresholds = HealthThresholds.read()
+    times: dict[str, Any] = {"trace": past.trace, "resolution_s": 1.0, "end": clock.now(), "thresholds": thresholds}
+    run = ended_run(own, replayer.jobs, info, [], interrupted=None, **times, power=past.power)
+    assert run.nodes["power_state"].tolist()[:2] == ["off", "boot"]
+    assert run.nodes["node"].tolist() == [0] * len(past.power)
+    assert run.nodes["time"].tolist() == [at for at, _, _ in past.power]
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("idle~", "off"),
+        ("down~", "off"),
+        ("allocated#", "boot"),
+        ("idle%", "shutdown"),
+        ("idle", "on"),
+        ("mixed", "on"),
+    ],
+)
+def test_the_power_of_a_node_is_the_mark_of_its_state(word: str, state: str) -> None:
+    assert power_of(word) == state
 
 
 def test_a_submission_without_an_outcome_was_made_when_it_began(tmp_path: Path) -> None:

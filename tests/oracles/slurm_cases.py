@@ -42,6 +42,7 @@ from tracebed.slurm.simulation.inputs import (
     Limits,
     NodeChange,
     Outcome,
+    PowerSaving,
     Preemption,
     amounts_of,
 )
@@ -389,6 +390,32 @@ def with_outages(seed: int, inputs: Inputs) -> Inputs:
     return replace(inputs, availability=Availability(changes, draw.random() < 0.7))
 
 
+def with_saving(seed: int, inputs: Inputs) -> Inputs:
+    """Return inputs with power saving, in which no job is suspended."""
+    draw, nodes = Random(seed + 4), len(inputs.free.total)
+    every = (1 << nodes) - 1
+    preemption = inputs.preemption
+    if preemption:
+        modes = [REQUEUE if mode == SUSPEND else mode for mode in preemption.mode]
+        preemption = replace(preemption, mode=modes)
+    times = draw.choice(((0, 5), (10,), (3, 40, -1), (120, 300)))
+    saving = PowerSaving(
+        suspend_s=[draw.choice(times) for _ in range(nodes)],
+        suspend_timeout_s=[draw.choice((0, 4, 30)) for _ in range(nodes)],
+        boot_s=[draw.choice((0.0, 3.5, 70.25)) for _ in range(nodes)],
+        off=[draw.random() < 0.3 for _ in range(nodes)],
+        spared=draw.choice((0, draw.randint(0, every))),
+        kept=[(draw.randint(1, every), draw.randint(1, 8)) for _ in range(draw.choice((0, 0, 1, 2)))],
+        suspend_rate=draw.choice((0, 1, 20, 60)),
+        resume_rate=draw.choice((0, 1, 20, 300)),
+        interval_s=draw.choice((1, 10, 60)),
+        least_interval_s=draw.choice((0, 5)),
+        phase_s=draw.choice((0.0, 0.75)),
+        linear=draw.random() < 0.5,
+    )
+    return replace(inputs, preemption=preemption, saving=saving)
+
+
 def with_resizing(seed: int, inputs: Inputs) -> Inputs:
     """Return inputs in which a layer resizes most of the jobs that can be resized."""
     draw, nodes = Random(seed + 3), len(inputs.free.total)
@@ -440,11 +467,11 @@ def crowded(seed: int) -> tuple[Inputs, Slurm]:
 
 
 def compared(seed: int, *, large: bool = False) -> str:
-    """Return how the two simulators differ on a drawn case, with and without outages and a layer; empty: none."""
+    """Return how the two simulators differ on a drawn case, also with outages, power saving, a layer; empty: none."""
     inputs, policy = drawn(seed, large=large)
     if not inputs.requests:
         return ""
-    cases = [(inputs, policy), (with_outages(seed, inputs), policy)]
+    cases = [(inputs, policy), (with_outages(seed, inputs), policy), (with_saving(seed, inputs), policy)]
     if not large:
         busy, own = crowded(seed)
         cases += [(with_resizing(seed, each), own) for each in (busy, with_outages(seed, busy))]

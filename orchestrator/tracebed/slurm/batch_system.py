@@ -19,6 +19,7 @@ from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.host_lists import host_names
 from tracebed.ground.registry import one_of
 from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay.batch.base import (
     BatchSettings,
     Demands,
@@ -36,7 +37,7 @@ from tracebed.orchestrator.replay.batch.commands import TIMEOUT_S, option, run
 from tracebed.orchestrator.scheduling.names import RESIZE_POLICIES
 from tracebed.slurm.environment import check_conf, explained
 from tracebed.slurm.job_fields import memory, whole_nodes
-from tracebed.slurm.job_states import is_held, is_limit, is_permanent, is_usable, meaning
+from tracebed.slurm.job_states import is_held, is_limit, is_permanent, is_usable, meaning, power_of
 from tracebed.slurm.layer_settings import EXPANSION, NO_SHRINK
 from tracebed.slurm.live_layer import decided
 from tracebed.slurm.machine import SlurmMachine
@@ -245,6 +246,13 @@ class SlurmSystem:
             name: NodeState(word, is_usable(word) and (within or not word.startswith("reserved")), is_held(word))
             for name, word in self._nodes()[1].items()
         }
+
+    def power_states(self) -> dict[str, PowerState]:
+        """Return the state of the power of each node, by name; empty: Slurm switches no node off."""
+        programs = (self._configuration.get(f"{name}Program", "(null)") for name in ("Suspend", "Resume"))
+        if "(null)" in programs:
+            return {}
+        return {name: power_of(word) for name, word in self._nodes()[1].items()}
 
     def start(self, id: str, nodes: Sequence[str]) -> None:
         """Let a held job start on `nodes`, by `scontrol update` and `scontrol release`."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
+from tracebed.machine.power import NodePower
 from tracebed.machine.sources import MachineSource, has_line
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.registry import load
@@ -47,9 +48,10 @@ from tracebed.slurm.conf_lines import (
     state_of,
     whole,
 )
-from tracebed.slurm.database import CONF, DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
+from tracebed.slurm.database import CONF, DUMP, POWER, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
 from tracebed.slurm.layer_settings import unsuitable
 from tracebed.slurm.machine import SlurmCluster, SlurmMachine, machine_of
+from tracebed.slurm.power_saving import KEYS, read_power, rules_of
 from tracebed.slurm.reservations import Reservation
 
 NAMES = {
@@ -59,6 +61,9 @@ CHANGED_DEFAULTS = ("SelectType", "PriorityType")
 """Keys of `MODELED` whose defaults differ between versions of Slurm."""
 SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
 """Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
+NO_POWER = (
+    "how long nodes boot is not in a slurm.conf, so that no node is switched off (give a file of their power, -P @FILE)"
+)
 NO_QOS = "which QOS preempts which is not in a slurm.conf; with PreemptType=preempt/qos, no job preempts another one"
 SECOND_US = 1_000_000
 MOST_SHOWN = 12
@@ -144,7 +149,8 @@ def read(
 
     Args:
         paths: the slurm.conf, and, if known, the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P show qos` and of
-            `scontrol show reservation`, in any order. The content says what a file is.
+            `scontrol show reservation`, and the power of the nodes (`power_saving.read_power`), in any order. The
+            content says what a file is.
         plain: whether a cluster of equal nodes in one partition is a cluster, too.
         change: a function from the lines of the slurm.conf to those that count.
         zone: time zone of the dates of reservations; empty: UTC, with a sentence.
@@ -153,7 +159,8 @@ def read(
     lines: Sequence[Line] = lines_of(found.conf)
     lines = lines if change is None else change(lines)
     plain = plain or found.reservations is not None  # only a cluster has advance reservations
-    conf = of_lines(lines, found.conf, plain=plain, database=found.database, ignored=found.ignored)
+    database, ignored = found.database, found.ignored
+    conf = of_lines(lines, found.conf, plain=plain, database=database, ignored=ignored, power=found.power)
     return replace(conf, reservations=found.reservations, differences=(*conf.differences, *found.sentences))
 
 
@@ -164,11 +171,12 @@ def of_lines(
     plain: bool = False,
     database: Database | None = None,
     ignored: Sequence[str] = (),
+    power: Mapping[str, NodePower] | None = None,
 ) -> SlurmConf:
     """Return the scheduling settings of the lines of a slurm.conf.
 
-    `path` is for messages and for topology.conf beside it, `plain` as of `read`, and `ignored` has the settings of the
-    database that are not modeled.
+    `path` is for messages and for topology.conf beside it, `plain` as of `read`, `ignored` has the settings of the
+    database that are not modeled, and `power` is that of the nodes by name.
     """
     if not lines:
         raise InputError("contains no settings", where=str(path), hint=HINT)
@@ -180,7 +188,7 @@ def of_lines(
     partitions, nodes = partition_lines(lines), node_lines(lines)
     names = [name for line in nodes for name in hosts_of(line.value, line.where)]
     switches, gaps = topology.read(values, path, names)
-    machine = machine_of(lines, path, database, switches)
+    machine = machine_of(lines, path, database, switches, power)
     machine = None if machine is None or (machine.plain and not plain) else machine
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
     scheduler = SCHEDULER_OF_WHOLE_NODES if machine is None else SCHEDULER_OF_CLUSTER
@@ -200,13 +208,17 @@ def of_lines(
         sizes[layout_of(line).cpus] += hosts(line.value)
     others = [_group("an unknown kind", unknown)] if unknown else []
     known = frozenset[str]() if machine is None else OF_CLUSTER
+    of_nodes = known
+    if machine and machine.saving:
+        known |= KEYS
     differences = (
         *conf.differences,
         *others,
         *unset,
         *_of_lines(lines, known),
         *_of_partitions(partitions, known),
-        *_of_nodes(nodes, sizes, known),
+        *_of_nodes(nodes, sizes, of_nodes),
+        *([NO_POWER] if rules_of(values, partitions) and not (machine and machine.saving) else []),
         *(_of_database(machine, ignored) if machine else ()),
         *gaps,
         *([NO_QOS] if machine and machine.preempt.by_qos and not machine.database.qos else []),
@@ -244,6 +256,7 @@ class _Files:
     ignored: list[str] = field(default_factory=list)
     """Settings of the database that are not modeled."""
     reservations: tuple[Reservation, ...] | None = None
+    power: dict[str, NodePower] = field(default_factory=dict)
     sentences: list[str] = field(default_factory=list)
     """About the reservations."""
 
@@ -271,6 +284,8 @@ def _sorted(paths: Sequence[Path], zone: str) -> _Files:
         elif kind == RESERVATIONS:
             found.reservations, sentences = reservations.read(text, str(path), zone)
             found.sentences += sentences
+        elif kind == POWER:
+            found.power = read_power(text, str(path))
         found.ignored += more
     return found
 

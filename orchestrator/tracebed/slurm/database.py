@@ -14,11 +14,13 @@ from pydantic import Field
 
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import read_file
+from tracebed.slurm import power_saving
 from tracebed.slurm.reservations import recognized
 from tracebed.slurm.values import Fact, duration_s
 
 CONF, DUMP, QOS = "slurm.conf", "dump of sacctmgr", "table of QOS"
 RESERVATIONS = "list of reservations"
+POWER = "file of the power of nodes"
 """What a file is."""
 MAX_BYTES = 2**26
 """Largest accepted size of a file. A dump has some hundred bytes for each user."""
@@ -165,7 +167,7 @@ def in_cores(database: Database, threads: int) -> Database:
 
 
 def kind_of(path: Path) -> tuple[str, str]:
-    """Return what a file is: `CONF`, `DUMP`, `QOS` or `RESERVATIONS`; and its text, unless it is a slurm.conf.
+    """Return what a file is: `CONF`, `DUMP`, `QOS`, `RESERVATIONS` or `POWER`; and its text, unless it is a slurm.conf.
 
     A pipe can be read only once, and is taken for a slurm.conf.
     """
@@ -174,6 +176,8 @@ def kind_of(path: Path) -> tuple[str, str]:
     text = read_file(path, CONF, most=MAX_BYTES).decode("utf-8", "replace")
     if recognized(text):
         return RESERVATIONS, text
+    if power_saving.recognized(text):
+        return POWER, text
     first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
     if ENTRY.match(first):
         return DUMP, text

@@ -9,6 +9,7 @@ import re
 from typing import NamedTuple
 
 from tracebed.ground.states import JobState
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay.batch.base import Phase
 
 
@@ -114,3 +115,12 @@ def is_usable(word: str) -> bool:
 def is_held(word: str) -> bool:
     """Return whether a job runs on a node in a state as printed by `sinfo`: `allocated`, `mixed`."""
     return word.upper().startswith(HELD)
+
+
+POWER = {"~": PowerState.OFF, "#": PowerState.BOOT, "%": PowerState.SHUTDOWN}
+"""Last character of the state of a node -> the state of its power. A node also has `#` while it waits for its boot."""
+
+
+def power_of(word: str) -> PowerState:
+    """Return the state of the power of a node in a state as printed by `sinfo`: `idle~`, `allocated#`, `idle%`."""
+    return POWER.get(word[-1:], PowerState.ON)

@@ -21,6 +21,7 @@ from tracebed.ground.host_lists import host_names
 from tracebed.machine import machine as general
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.power import NodePower
 from tracebed.slurm.conf_lines import (
     Line,
     available,
@@ -35,6 +36,7 @@ from tracebed.slurm.conf_lines import (
 )
 from tracebed.slurm.database import SCALES, Database, in_cores, mode_of
 from tracebed.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres, licenses_of
+from tracebed.slurm.power_saving import NEVER, PowerRules, rules_of, seconds
 from tracebed.slurm.reservations import LIST as RESERVATIONS
 from tracebed.slurm.reservations import Reservation
 from tracebed.slurm.topology import Switch as Switch
@@ -72,6 +74,8 @@ class Alike(Fact):
         gres: generic resource -> count, such as `{"gpu": 3, "gpu:a100": 2, "gpu:v100": 1}`.
         kept: generic resources that jobs leave to others (`no_consume`).
         weight: nodes of smaller weight are allocated first.
+        power: the power of each node by state, and the times of its changes; None: unknown.
+        cloud: whether the nodes are off at the begin (`State=CLOUD`).
     """
 
     names: str
@@ -83,6 +87,8 @@ class Alike(Fact):
     kept: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     weight: int = 1
+    power: NodePower | None = None
+    cloud: bool = False
 
 
 class Partition(Fact):
@@ -108,6 +114,7 @@ class Partition(Fact):
         sockets: whether jobs get whole sockets (`CR_Socket`).
         least_loaded: whether the nodes with the most idle cores come first (`LLN`, `CR_LLN`).
         over_limit_s: time that its jobs may run beyond their limit, s (`OverTimeLimit`).
+        suspend_s, suspend_timeout_s, resume_timeout_s: of its nodes, see `PowerRules`; None: those of the cluster.
     """
 
     name: str
@@ -129,6 +136,9 @@ class Partition(Fact):
     sockets: bool = False
     least_loaded: bool = False
     over_limit_s: int = 0
+    suspend_s: int | None = None
+    suspend_timeout_s: int | None = None
+    resume_timeout_s: int | None = None
 
 
 class Preempt(Fact):
@@ -214,6 +224,7 @@ class SlurmCluster(Fact):
         enforced: what Slurm enforces (`AccountingStorageEnforce`): associations, limits, qos.
         exact_cpus: whether Slurm counts the CPUs that a job asked for, not those of its cores (`CR_CPU`).
         requeue: whether a job that loses a node returns to the queue (`JobRequeue`).
+        saving: when nodes are switched off and on; None: they are always on, or their power is unknown.
     """
 
     kinds: tuple[Alike, ...]
@@ -239,6 +250,7 @@ class SlurmCluster(Fact):
     enforced: tuple[str, ...] = ()
     exact_cpus: bool = False
     requeue: bool = True
+    saving: PowerRules | None = None
     database: Database = Database()
 
     @cached_property
@@ -268,6 +280,25 @@ class SlurmCluster(Fact):
     def demanded(self, gres: str) -> dict[str, int]:
         """Return the generic resources of a text of `--gres` by those of `gres`, and others that no node has."""
         return demanded_gres(gres, [kind.gres for kind in self.kinds], self.gres)
+
+    def power_times(self) -> list[tuple[int, int, int]]:
+        """Return `SuspendTime` (-1: never), `SuspendTimeout` and `ResumeTimeout` of each node, s.
+
+        Of its partitions that have one, the largest counts; if none has, it is that of the cluster.
+        """
+        rules = self.saving or PowerRules()
+        given: list[list[list[int]]] = [[[], [], []] for _ in self.nodes]
+        for number, partition in enumerate(self.partitions):
+            own = (partition.suspend_s, partition.suspend_timeout_s, partition.resume_timeout_s)
+            for node in self.members(number):
+                for values, value in zip(given[node], own, strict=True):
+                    values += [] if value is None else [value]
+        found = []
+        for suspend, down, up in given:
+            suspend = suspend or [rules.suspend_s]
+            timeouts = max(down, default=rules.suspend_timeout_s), max(up, default=rules.resume_timeout_s)
+            found.append((NEVER if NEVER in suspend else max(suspend), *timeouts))
+        return found
 
     def limit_s(self, partition: int, run_s: float = 0.0) -> float:
         """Return the limit of a job that asks for none, s; 0: there is none.
@@ -313,7 +344,8 @@ class SlurmCluster(Fact):
         whole = len(self.partitions) == 1 and len(self.members(0)) == len(self.nodes)
         limited = self.partitions[0].limit_s > 0
         ordered = self.weights != Weights() or self.database != Database()
-        return alike and whole and not limited and not self.shared and not ordered and not self.switches
+        special = self.shared or ordered or self.switches or self.saving
+        return alike and whole and not limited and not special
 
     def partition(self, name: str) -> int | None:
         """Return the number of a partition, of the default one if `name` is empty; None: there is no such partition."""
@@ -441,7 +473,7 @@ def slurm_machine_of(machine: Machine) -> SlurmMachine:
     return SlurmMachine.of(SlurmCluster(kinds=kinds, partitions=partitions, shared=shared, memory=memory))
 
 
-OF_NODES = ("cores", "threads", "gres", "features", "weight")
+OF_NODES = ("cores", "threads", "gres", "features", "weight", "power")
 """Fields that a class of nodes of a machine and of Slurm have alike."""
 OF_PARTITIONS = ("name", "default", "tier", "limit_s", "most_nodes")
 """The same for a partition."""
@@ -452,9 +484,16 @@ def _same(part: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def machine_of(
-    lines: Sequence[Line], path: Path, database: Database | None = None, switches: Sequence[Switch] = ()
+    lines: Sequence[Line],
+    path: Path,
+    database: Database | None = None,
+    switches: Sequence[Switch] = (),
+    power: Mapping[str, NodePower] | None = None,
 ) -> SlurmCluster | None:
-    """Return the cluster of the lines of a slurm.conf; None: the file names no nodes with a known number of cores."""
+    """Return the cluster of the lines of a slurm.conf; None: the file names no nodes with a known number of cores.
+
+    Without the `power` of the nodes, none is switched off: it is unknown how long they boot.
+    """
     lines = without_node_sets(lines)
     values = {line.key.lower(): line.value for line in lines}
     nodes = node_lines(lines)
@@ -464,7 +503,9 @@ def machine_of(
         raise InputError("no job can start: each node is DOWN, DRAIN, FAIL or FUTURE", where=str(path), hint=hint)
     if not kinds or not all(kind.cores for kind in kinds):
         return None
-    names = {name for line in nodes for name in hosts_of(line.value, line.where)}
+    hosts = {line.value: hosts_of(line.value, line.where) for line in nodes}
+    names = {name for own in hosts.values() for name in own}
+    kinds = _with_power(kinds, hosts, power, str(path)) if power else kinds
     threads = _common(kind.threads for kind in kinds)
     multifactor = values.get("prioritytype", "priority/basic").lower() == "priority/multifactor"
     scheduler = _parameters(values, "schedulerparameters")
@@ -495,6 +536,7 @@ def machine_of(
         kill_invalid_depend="kill_invalid_depend" in _parameters(values, "dependencyparameters"),
         exact_cpus=not selection.isdisjoint(("cr_cpu", "cr_cpu_memory")),
         requeue=values.get("jobrequeue", "1") != "0",
+        saving=rules_of(values, partition_lines(lines)) if power else None,
         enforced=_enforced(values.get("accountingstorageenforce", "")),
         database=in_cores(database, threads) if database else Database(),
     )
@@ -591,7 +633,28 @@ def kind_of(line: Line) -> Alike:
         kept=kept_gres(line.of("Gres")),
         features=features_of(line),
         weight=whole(line.of("Weight"), 1),
+        cloud=state_of(line) == "CLOUD",
     )
+
+
+def _with_power(
+    kinds: Sequence[Alike], names: Mapping[str, Sequence[str]], power: Mapping[str, NodePower], where: str
+) -> list[Alike]:
+    """Return kinds of nodes with their power. A kind whose nodes differ in power becomes several.
+
+    `names` has the nodes of each list of hosts of the file `where`. An InputError names a node that it lacks.
+    """
+    known = {name for hosts in names.values() for name in hosts}
+    if unknown := next((name for name in power if name not in known), ""):
+        hint = "correct the file of the power of nodes"
+        raise InputError(f"has no node {unknown}, whose power is given", where=where, hint=hint)
+    found: list[Alike] = []
+    for kind in kinds:
+        for own, alike in groupby(names[kind.names], power.get):
+            listed = [*alike]
+            hosts = kind.names if len(listed) == len(names[kind.names]) else ",".join(listed)
+            found.append(kind.model_copy(update={"names": hosts, "power": own}))
+    return found
 
 
 def _common(threads: Iterable[int]) -> int:
@@ -643,6 +706,9 @@ def _partition(
         grace_s=whole(line.of("GraceTime"), 0),
         **_chosen(selection),
         over_limit_s=_minutes_s(line.of("OverTimeLimit") or values.get("overtimelimit", "")),
+        suspend_s=seconds(line.of("SuspendTime")),
+        suspend_timeout_s=seconds(line.of("SuspendTimeout")),
+        resume_timeout_s=seconds(line.of("ResumeTimeout")),
     )
 
 

@@ -30,9 +30,14 @@ class Running(NamedTuple):
 
 @dataclass
 class Nodes(Resources):
-    """Resources that jobs take and release. `newer`: whether the rules are those of a newer Slurm, see `Rules`."""
+    """Resources that jobs take and release.
+
+    `newer`: whether the rules are those of a newer Slurm, see `Rules`. `order`: the weights by which the nodes of one
+    choice compare; empty: `weights`, which say in any case which nodes are considered first.
+    """
 
     newer: bool = False
+    order: Sequence[int] = ()
 
     @classmethod
     def of(cls, resources: Resources) -> Nodes:
@@ -162,7 +167,7 @@ class Nodes(Resources):
         """Return the key by which the next group of nodes is chosen for the rest of a job: the smallest one."""
         suffices = size >= cores and len(group) >= fewest
         free = size if any(request.gres) else sum(self.cores[node] for node in group)
-        return self.weights[group[0]], not suffices, free if suffices else -free
+        return (self.order or self.weights)[group[0]], not suffices, free if suffices else -free
 
     def _groups(self, capacity: Parts) -> list[list[int]]:
         """Return the usable nodes by block and weight."""
@@ -170,5 +175,5 @@ class Nodes(Resources):
         return [
             list(nodes)
             for first, count in blocks(mask)
-            for _, nodes in groupby(range(first, first + count), key=self.weights.__getitem__)
+            for _, nodes in groupby(range(first, first + count), key=(self.order or self.weights).__getitem__)
         ]

@@ -28,6 +28,7 @@ from tests.oracles.slurm_simulation.backfill import (
 )
 from tests.oracles.slurm_simulation.layer import LAYER, Layer
 from tests.oracles.slurm_simulation.nodes import Nodes, Running
+from tests.oracles.slurm_simulation.power import BEGIN, BOOTED, LOOK, Power
 from tracebed.orchestrator.scheduling.dependencies import AFTER, AFTER_ANY, AFTER_OK, SINGLETON, Condition
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.slurm import CHANGED, COMPUTED, FEW, Slurm
@@ -347,6 +348,7 @@ class Simulation:
         self._due = [NEVER] * count  # instant of the valid event at the end of each job
         self._asleep: dict[int, tuple[float, float]] = {}  # suspended job -> the instant, and the time until its end
         self._layer = Layer(self, inputs.resizing) if inputs.resizing else None
+        self._power = Power(self, inputs.saving) if inputs.saving else None
 
     def run(self) -> Outcome:
         """Simulate until all jobs have ended, or all watched ones have started."""
@@ -366,6 +368,8 @@ class Simulation:
             self._at(change.at, OUTAGE, number)
         if self._in.age or self._in.fairshare:
             self._at(self._in.first_period_s, COMPUTE, 0)
+        if self._power:
+            self._power.plan()
         while self._left and self._to_start and self._events:
             if not self._upcoming and self._events[0][0] > self._last + GIVE_UP_S:
                 break
@@ -374,6 +378,8 @@ class Simulation:
                 self._decide()
             if self._layer:
                 self._layer.plan()
+        if self._power:
+            self._out.switched = self._power.switched
         return self._layer.outcome(self._out) if self._layer else self._out
 
     def _handle(self) -> bool:
@@ -387,11 +393,22 @@ class Simulation:
                 self.changed, call = COMPUTED, True
             elif kind == WAKE:
                 call = call or self._wake == self.now
+            elif kind == LOOK:
+                if self._power and self._power.due == self.now and self._power.look():
+                    self.changed = self.changed or CHANGED  # nodes may be allocated again; no scheduler is told
+                    call = True
             else:
                 self._upcoming -= 1
                 if kind == END and self._due[job] != self.now:
                     continue  # the job has been preempted
                 self._last = self.now
+                if self._power and kind == BOOTED:
+                    self._power.booted(job)
+                    continue
+                if self._power and kind == BEGIN:
+                    if self._power.is_ready(job):
+                        self._begin(job, self.now)
+                    continue
                 if self._layer and kind >= LAYER:
                     call = self._layer.handle(kind, job) or call
                     continue
@@ -430,7 +447,7 @@ class Simulation:
     def _at(self, instant: float, kind: int, job: int) -> None:
         heappush(self._events, (instant, self._sequence, kind, job))
         self._sequence += 1
-        self._upcoming += kind not in (COMPUTE, WAKE)
+        self._upcoming += kind not in (COMPUTE, WAKE, LOOK)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -445,6 +462,8 @@ class Simulation:
         user, billing, start = self._use(job)
         self._fairness.use(user, billing, start, self._second(self.now))
         self._counters.count(job, self._amounts[job], -1)
+        if self._power:
+            self._power.ended(job, [*parts])
         failed = self._out.fate[job] != ENDED or self._conditions.fails[job]
         self._count(job, -1)
         first = self._entries.first[job]
@@ -475,26 +494,36 @@ class Simulation:
 
     def _run(self, job: int, parts: dict[int, int], start: float) -> None:
         """Let a job run on the cores `parts` since `start`."""
-        inputs, request, limit = self._in, self._in.requests[job], self._limit[job]
+        request, limit = self._in.requests[job], self._limit[job]
         self._free.take(request, parts)
         self._insert(Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
         self._out.start[job], self._parts[job] = start, parts
         self._amounts[job] = self._amounts_of(job, parts)
         self._counters.count(job, self._amounts[job], 1)
-        self._out.launched[job] = launched = start + inputs.launch_s[job]
         self._out.active[job] = start
-        self._ends(
-            job,
-            launched + inputs.run_time[job],
-            inputs.run_time[job],
-            self._bookings.most(job, self._second(start), limit),
-        )
-        self._lapse(job)
+        if self._power and self._power.started(job, [*parts]):
+            self._out.end[job] = math.inf
+        else:
+            self._begin(job, start)
         self._progress.set(self._entries.first[job], RUNNING, start)
         self._count(job, 1)
         self._last = self.now
         if self._layer:
             self._layer.started(job)
+
+    def _begin(self, job: int, start: float) -> None:
+        """Let a job begin on nodes that run. Slurm counts its start, and its limit, from now on."""
+        inputs = self._in
+        if self._out.start[job] != start:
+            self._out.start[job] = self._out.active[job] = start
+            self._progress.set(self._entries.first[job], RUNNING, start)
+            if self._out.end[job] < math.inf:
+                return  # it is preempted
+            self._expect(job, self._second(start) + self._limit[job])
+        self._out.launched[job] = launched = start + inputs.launch_s[job]
+        most = self._bookings.most(job, self._second(start), self._limit[job])
+        self._ends(job, launched + inputs.run_time[job], inputs.run_time[job], most)
+        self._lapse(job)
 
     def _insert(self, running: Running) -> None:
         """Add a running job."""

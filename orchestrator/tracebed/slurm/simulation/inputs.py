@@ -25,7 +25,11 @@ of its nodes went down."""
 BACK, DRAINED, DOWN = range(3)
 """What becomes of a node: it is back, takes no further jobs, or is down."""
 CHECK_S = 30.0
-"""Interval at which slurmctld looks for jobs that have passed their time limit, s."""
+"""Interval at which slurmctld looks for jobs beyond their time limit, and for jobs whose nodes have booted, s."""
+LAST_WEIGHT = 2**31 - 1
+"""Weight of a node that is off: it is allocated last, whatever its own weight."""
+POWER_LOOP_S = 1.0005
+"""Period of the thread that switches nodes off and on, s: it sleeps for a second (Slurm 22.05.8)."""
 
 
 @dataclass(frozen=True)
@@ -305,6 +309,40 @@ class Resizing:
         return sum(entry >= 0 for entry in self.expander)
 
 
+@dataclass(frozen=True)
+class PowerSaving:
+    """Slurm's power saving (`SuspendTime`): when slurmctld switches nodes off, and on for a job.
+
+    A thread of slurmctld looks at the nodes, each second after a change of a node, else at each `interval_s`.
+
+    Attributes:
+        suspend_s: whole seconds after which an idle node is switched off; -1: never.
+        suspend_timeout_s: whole seconds from then on for which no job is allocated the node (`SuspendTimeout`).
+        boot_s: time from the decision to switch a node on until its slurmd registers, s.
+        off: whether each node is off when the simulation begins.
+        spared: mask of nodes that are never switched off (`SuspendExcNodes`, `SuspendExcParts`).
+        kept: (mask, count): of these nodes, so many idle ones stay on (`SuspendExcNodes=n[1-8]:2`).
+        suspend_rate, resume_rate: nodes that are switched off, or on, in a minute; 0: any number.
+        interval_s, least_interval_s: `power_save_interval` and `power_save_min_interval` of `SlurmctldParameters`.
+        phase_s: an instant at which the thread looks, s.
+        linear: whether a job that does not fit on the nodes that are on gets nodes as if all were on (`select/linear`);
+            else it gets those that are on first.
+    """
+
+    suspend_s: Sequence[int]
+    suspend_timeout_s: Sequence[int]
+    boot_s: Sequence[float]
+    off: Sequence[bool]
+    spared: int = 0
+    kept: Sequence[tuple[int, int]] = ()
+    suspend_rate: int = 60
+    resume_rate: int = 300
+    interval_s: int = 10
+    least_interval_s: int = 0
+    phase_s: float = 0.0
+    linear: bool = False
+
+
 NO_LIMITS = Limits()
 
 
@@ -346,6 +384,8 @@ class Inputs:
         het_job: heterogeneous job of each component; -1: none. Empty: there are none.
         availability: the outages of nodes; None: there are none.
         resizing: the layer that resizes running jobs; None: there is none.
+        saving: the power saving; None: nodes are always on. Outages, a layer and jobs that are suspended are not
+            modeled beside it.
         watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
     """
 
@@ -397,6 +437,7 @@ class Inputs:
     het_job: Sequence[int] = ()
     availability: Availability | None = None
     resizing: Resizing | None = None
+    saving: PowerSaving | None = None
     watched: int = 0
 
 
@@ -425,6 +466,14 @@ class Resized(NamedTuple):
     after: int
 
 
+class Switched(NamedTuple):
+    """The instant at which slurmctld decides to switch a node off or on, s."""
+
+    node: int
+    at: float
+    on: bool
+
+
 @dataclass
 class Outcome:
     """What happened: times of each job, s (NaN: never), the cores that each job held by node, and how it ended.
@@ -444,3 +493,4 @@ class Outcome:
     parts: Sequence[Parts]
     stints: list[Stint]
     resizes: list[Resized] = field(default_factory=list)
+    switched: list[Switched] = field(default_factory=list)

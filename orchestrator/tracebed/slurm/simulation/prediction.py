@@ -70,6 +70,7 @@ from tracebed.slurm.simulation.resources import (
     Resources,
     Switches,
 )
+from tracebed.slurm.simulation.sleeping import enter_states, with_saving
 from tracebed.slurm.simulation.start_conditions import (
     HET_JOB,
     arrays_in,
@@ -251,8 +252,12 @@ def simulate(
         inputs = with_outages(inputs, outages, slurm_cluster)
     if policy.resizes != "none":
         inputs = _with_layer(inputs, numbers, jobs, policy, setup, seed, slurm_cluster)
+    if slurm_cluster.saving is not None:
+        inputs = with_saving(inputs, slurm_cluster, seed)
     outcome = engine.simulate(inputs, policy)
     _enter(record, cluster, numbers, inputs, outcome, setup)
+    if slurm_cluster.saving is not None:
+        enter_states(record, slurm_cluster, inputs, outcome)
     if outages is not None:
         _enter_outages(record, numbers, outcome, outages)
     return record, cluster
@@ -509,11 +514,16 @@ def placement(cluster: SlurmCluster, empty: Resources) -> Callable[[int, str, Re
 
 def _drawn(policy: Slurm, inputs: Inputs, seed: int) -> tuple[Slurm, Inputs]:
     """Draw the unknown phases and delays."""
-    rng = np.random.default_rng(seed)
-    period, sched, backfill, epoch = rng.uniform(0.0, 1.0, 4)
-    phases = policy.phases(sched, backfill, epoch)  # reservations begin at multiples of the resolution
-    check, first = rng.uniform(0.0, CHECK_S), inputs.submit[0] + period * inputs.period_s
+    (period, *parts), check = draws(seed)
+    phases = policy.phases(*parts)  # reservations begin at multiples of the resolution
+    first = inputs.submit[0] + period * inputs.period_s
     return replace(policy, **phases), replace(inputs, check_s=check, first_period_s=first)
+
+
+def draws(seed: int) -> tuple[list[float], float]:
+    """Return the drawn phases of priorities, main loop, backfill and clock, as shares, and the first check, s."""
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0.0, 1.0, 4).tolist(), rng.uniform(0.0, CHECK_S)
 
 
 def _with_layer(
@@ -582,7 +592,12 @@ def _enter(
     setup: Setup,
 ) -> None:
     """Write the outcome into the record and the ledger."""
-    starts = outcome.launched if setup.timing.dispatched else outcome.start
+    starts = outcome.start
+    if setup.timing.dispatched:  # a job that is preempted while its nodes boot has no processes
+        starts = [
+            start if math.isnan(launched) else launched
+            for start, launched in zip(outcome.start, outcome.launched, strict=True)
+        ]
     for resize in outcome.resizes:
         job = numbers[resize.job]
         record.resize_requested(job, resize.before, resize.after, resize.asked)

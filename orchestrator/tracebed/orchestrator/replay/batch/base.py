@@ -14,6 +14,7 @@ from tracebed.ground.registry import Registry
 from tracebed.ground.states import JobState
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.power import PowerState
 
 
 class Phase(enum.StrEnum):
@@ -210,6 +211,14 @@ class DependingSystem(BatchSystem, Protocol):
                 `afterany`.
             any_of: whether one of them suffices.
         """
+
+
+@runtime_checkable
+class SleepingSystem(BatchSystem, Protocol):
+    """A batch system that may switch nodes off, and on for a job."""
+
+    def power_states(self) -> dict[str, PowerState]:
+        """Return the state of the power of each node, by name; empty: no node is ever switched off."""
 
 
 @runtime_checkable

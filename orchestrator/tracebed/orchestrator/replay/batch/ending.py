@@ -21,6 +21,7 @@ from tracebed.converters.workload import FloatArray
 from tracebed.ground.display import counted
 from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
 from tracebed.orchestrator.replay.batch.resizes import held_times
 from tracebed.orchestrator.replay.batch.wall import Step
@@ -59,11 +60,13 @@ def ended_run(
     interrupted: str | None,
     end: float,
     thresholds: HealthThresholds,
+    power: Sequence[tuple[float, str, PowerState]] = (),
 ) -> Run:
     """Complete `info` with the lateness and the health, and return the run of a replay that has ended.
 
     Missing nodes are added to `info`. `trace` converts times of the replay's clock, such as its `end`, to trace time.
-    `resolution_s` (wall s) is that of the starts that the batch system reports.
+    `resolution_s` (wall s) is that of the starts that the batch system reports, and `power` has trace time, node and
+    its state of power from then on.
     """
     numbers = {node.name: number for number, node in enumerate(info.nodes)}
     holding = [partial(allocations_of, name, job) for name, job in zip(plan.ids, jobs, strict=True)]
@@ -109,7 +112,14 @@ def ended_run(
         "restarts": [job.own.restarts if job.own is not None else 0 for job in jobs],
     }
     resizes = [resize for number, job in enumerate(jobs) for resize in resizes_of(plan.ids[number], job, trace)]
-    return Run(info, pd.DataFrame(columns), _ranges(held), pd.DataFrame(resizes) if resizes else None)
+    states_of_power = [(at, numbers[node], str(state)) for at, node, state in power if node in numbers]
+    return Run(
+        info,
+        pd.DataFrame(columns),
+        _ranges(held),
+        pd.DataFrame(resizes) if resizes else None,
+        pd.DataFrame(states_of_power, columns=["time", "node", "power_state"]) if states_of_power else None,
+    )
 
 
 def late_s(plan: SubmissionPlan, jobs: Sequence[WatchedJob], submit: Sequence[float]) -> FloatArray:

@@ -19,6 +19,7 @@ from tracebed.benchmarks.lines import Mailbox
 from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.states import JobState
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay.batch.base import (
     LIVE,
     BatchSystem,
@@ -28,6 +29,7 @@ from tracebed.orchestrator.replay.batch.base import (
     NodeState,
     Phase,
     Refused,
+    SleepingSystem,
 )
 from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
 from tracebed.orchestrator.replay.batch.records import JobRecords
@@ -70,6 +72,8 @@ class Polled:
     error: TestbedError | None = None
     nodes: Mapping[str, NodeState] = field(default_factory=dict)
     """The states of the nodes by name, if a policy of tracebed decides."""
+    power: Mapping[str, PowerState] = field(default_factory=dict)
+    """The states of the power of the nodes by name, if the batch system switches nodes off."""
 
 
 def attempt(call: Callable[[], T], what: str) -> tuple[T | None, TestbedError | None]:
@@ -120,6 +124,7 @@ class BatchReplayer:
         self._warned = False  # of the first refusal
         self.polls = {"polls": 0, "failed": 0}  # number of observations, and of failed observations
         self.outages: list[dict[str, Any]] = []  # nodes that a policy could not use, as in `RunInfo.outages`
+        self.power: list[tuple[float, str, PowerState]] = []  # trace time, node, and its state of power from then on
         self._numbers = {self.name(job): job for job in range(len(plan))}
         self._selector = system.current().selector()
         self._mailbox = Mailbox(self._selector)
@@ -270,11 +275,23 @@ class BatchReplayer:
         """Observe all jobs, in the background."""
         began = self.clock.now()
         observed, error = attempt(
-            lambda: (self._node_states(), self.system.poll(self.prefix, known)), "the observation"
+            lambda: (self._node_states(), self.system.poll(self.prefix, known), self._power_states()), "the observation"
         )
-        nodes, jobs = observed or ({}, {})
-        polled = Polled(began, self.clock.now() - began, jobs, error, nodes)
+        nodes, jobs, power = observed or ({}, {}, {})
+        polled = Polled(began, self.clock.now() - began, jobs, error, nodes, power)
         self._mailbox.post(partial(self._take_poll, polled))
+
+    def _power_states(self) -> dict[str, PowerState]:
+        """Return the states of the power of the nodes. Called in the background."""
+        return self.system.power_states() if isinstance(self.system, SleepingSystem) else {}
+
+    def _note_power(self, polled: Polled) -> None:
+        """Record the nodes whose state of power has changed since the last observation. Nodes begin on."""
+        before = {node: state for _, node, state in self.power}
+        for node, state in polled.power.items():
+            if state is not before.get(node, PowerState.ON):
+                self.power.append((self.trace(polled.began), node, state))
+                self._note("power", None, at=self.power[-1][0], node=node, state=str(state))
 
     def _is_done(self) -> bool:
         if self._calls or self._queue or self._unconfirmed:
@@ -444,6 +461,7 @@ class BatchReplayer:
                 raise polled.error
             return
         self._last_answer = self.clock.now()
+        self._note_power(polled)
         self._adopt_or_repeat(polled)
         found_by_id = {each.id: each for each in polled.found.values()}
         for number, job in enumerate(self.jobs):

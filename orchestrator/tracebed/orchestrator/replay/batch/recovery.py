@@ -16,6 +16,7 @@ from typing import Any
 from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay.batch.base import LIVE, BatchSystem, JobObservation, Phase
 from tracebed.orchestrator.replay.batch.ending import ended_run
 from tracebed.orchestrator.replay.batch.loop import CANCEL_S, POLL_S, BatchReplayer, begin_outage, end_outages
@@ -50,6 +51,7 @@ class BatchReconstruction:
         self.submitting: set[int] = set()  # jobs whose submission had no outcome yet
         self.submitted: set[int] = set()  # jobs whose submission had begun
         self.steps: list[Step] = []  # of the wall clock (`WallClock.steps`)
+        self.power: list[tuple[float, str, PowerState]] = []  # see `BatchReplayer.power`
         self.interrupted: str | None = None  # reason of the interruption
         self.numbers = {name: number for number, name in enumerate(self.plan.ids)}
 
@@ -74,6 +76,8 @@ class BatchReconstruction:
             begin_outage(outages, data["node"], entry.time, data["reason"])
         elif entry.kind == "node_back":
             end_outages(outages, entry.time, data["node"])
+        elif entry.kind == "power":
+            self.power.append((data["at"], data["node"], PowerState(data["state"])))
         elif entry.kind == "interrupt":
             self.interrupted = data["reason"]
         if entry.job is None:
@@ -163,6 +167,7 @@ class KilledReplay(BatchReconstruction):
         """Restore the state of the killed replayer in `replayer`, which has not begun."""
         replayer.jobs[:] = self.jobs
         replayer.interrupted, replayer.outages = self.interrupted, self.info.outages
+        replayer.power += self.power
         replayer.latencies += [job.latency_s for job in self.jobs if job.latency_s]
         replayer.resume(self.submitted, self.submitting, IN_FLIGHT_S)
 
@@ -190,6 +195,7 @@ def recovered(folder: Path) -> Run:
         interrupted=end["interrupted"],
         end=past.wall(end["time"]),
         thresholds=HealthThresholds.parse(*past.facts["thresholds"]),
+        power=past.power,
     )
 
 

@@ -418,6 +418,7 @@ def _carry_out(
         interrupted=replayer.interrupted,
         end=end,
         thresholds=thresholds,
+        power=replayer.power,
     )
 
 

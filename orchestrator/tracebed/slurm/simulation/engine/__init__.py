@@ -29,10 +29,12 @@ from tracebed.slurm.simulation.inputs import (
     Licenses,
     Limits,
     Outcome,
+    PowerSaving,
     Preemption,
     Resized,
     Resizing,
     Stint,
+    Switched,
 )
 from tracebed.slurm.simulation.resources import Request, Resources, Switches
 
@@ -45,6 +47,7 @@ TIMES = ("asked", "decided", "applied", "ended")
 RESIZED = np.dtype(
     [*((name, "f8") for name in TIMES), *((name, "i4") for name in ("job", "before", "after"))], align=True
 )
+SWITCHED = np.dtype([("at", "f8"), ("node", "i4"), ("on", "i4")])
 NUMBER = 4
 """Bytes of each of the three numbers of a range of nodes."""
 FROM_POLICY = tuple(name for name in (*sorted(OF_CONF), *OF_SLURMCTLD) if name != "speed")
@@ -68,6 +71,7 @@ class _Results(ctypes.Structure):
     _fields_ = (
         *(("ranges", ctypes.c_void_p), ("stints", ctypes.c_void_p), ("stint_count", ctypes.c_int64)),
         *(("resizes", ctypes.c_void_p), ("resize_count", ctypes.c_int64)),
+        *(("switched", ctypes.c_void_p), ("switched_count", ctypes.c_int64)),
     )
 
 
@@ -154,6 +158,7 @@ def _run(inputs: Inputs, policy: Slurm, *, trial: bool) -> Outcome:
         **_of_preemption(inputs.preemption or Preemption.none(jobs)),
         **_of_availability(inputs.availability or Availability()),
         **_of_resizing(inputs.resizing),
+        **_of_saving(inputs.saving, nodes),
     }
     arrays = {
         name: results[name] if name in results else np.ascontiguousarray(values[name], dtype=code)
@@ -169,8 +174,9 @@ def _run(inputs: Inputs, policy: Slurm, *, trial: bool) -> Outcome:
         ranges = np.frombuffer(ctypes.string_at(found.ranges, 3 * NUMBER * count), np.int32).reshape(count, 3)
         stints = np.frombuffer(ctypes.string_at(found.stints, STINT.itemsize * found.stint_count), STINT)
         resizes = np.frombuffer(ctypes.string_at(found.resizes, RESIZED.itemsize * found.resize_count), RESIZED)
+        switched = np.frombuffer(ctypes.string_at(found.switched, SWITCHED.itemsize * found.switched_count), SWITCHED)
     finally:
-        for pointer in (found.ranges, found.stints, found.resizes):
+        for pointer in (found.ranges, found.stints, found.resizes, found.switched):
             library.tracebed_slurm_free(pointer)
     own = slice(jobs - (inputs.resizing.expanders if inputs.resizing else 0))  # without the expanders
     held = AllocatedRanges(ranges, results["range_first"][own], results["range_size"][own])
@@ -182,6 +188,7 @@ def _run(inputs: Inputs, policy: Slurm, *, trial: bool) -> Outcome:
         *(start, launched, end, active, fate, restarts, refused, held),
         [Stint(*row) for row in rows],
         [Resized(*row) for row in resized],
+        [Switched(node, at, bool(on)) for at, node, on in switched.tolist()],
     )
 
 
@@ -296,6 +303,30 @@ def _of_resizing(resizing: Resizing | None) -> dict[str, Any]:
         "rate_first": np.cumsum([0, *map(len, resizing.rates)])[:-1],
         "rates": [rate for rates in resizing.rates for rate in rates],
         "merged_counted": resizing.counted,
+    }
+
+
+def _of_saving(saving: PowerSaving | None, nodes: int) -> dict[str, Any]:
+    """Return the fields of the structure for the power saving."""
+    arrays = ("suspend_s", "suspend_timeout_s", "boot_s", "begins_off", "spared", "kept_nodes", "kept_least")
+    rates = (
+        "suspend_rate",
+        "resume_rate",
+        "kept_count",
+        "power_interval_s",
+        "power_least_s",
+        "power_phase_s",
+        "power_linear",
+    )
+    if saving is None:
+        return {**dict.fromkeys(arrays), **dict.fromkeys(rates, 0)}
+    return {
+        **{name: getattr(saving, name) for name in ("suspend_s", "suspend_timeout_s", "boot_s", *rates[:2])},
+        **{"begins_off": saving.off, "spared": _masks([saving.spared], nodes), "kept_count": len(saving.kept)},
+        "kept_nodes": _masks([mask for mask, _ in saving.kept], nodes) if saving.kept else [0],
+        "kept_least": [least for _, least in saving.kept],
+        **{"power_interval_s": saving.interval_s, "power_least_s": saving.least_interval_s},
+        **{"power_phase_s": saving.phase_s, "power_linear": saving.linear},
     }
 
 

@@ -351,9 +351,9 @@ static int choose_expander(struct engine *e, int32_t entry, const uint64_t *usab
         for (uint64_t left = e->then[w]; left; left &= left - 1) {
             int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
             int32_t first = room;
-            if (room && e->by_load[room - 1].node == node - 1 && s->weights[node - 1] == s->weights[node])
+            if (room && e->by_load[room - 1].node == node - 1 && e->weights[node - 1] == e->weights[node])
                 first = e->by_load[room - 1].free;
-            e->by_load[room++] = (struct load){node, v->cores[node], s->weights[node], first};
+            e->by_load[room++] = (struct load){node, v->cores[node], e->weights[node], first};
         }
     for (int32_t k = room, size = 0; k--;) { /* `free` was the first of the block, and becomes less for larger ones */
         int32_t first = e->by_load[k].free;

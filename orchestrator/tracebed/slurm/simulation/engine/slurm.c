@@ -81,6 +81,11 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(int64_t, expanders) _(const int32_t *, least) _(const int32_t *, preferred) _(const int32_t *, most) _(const int64_t *, rate_first) \
     _(const double *, rates) _(const int32_t *, expander) _(const uint8_t *, shrinks) _(const uint8_t *, grows) _(double, pause_s) _(double, release_s) \
     _(double, merge_s) _(double, merge_rank_s) _(int64_t, merged_counted) \
+    _(const int64_t *, suspend_s) _(const int64_t *, suspend_timeout_s) _(const double *, boot_s) _(const uint8_t *, begins_off) \
+    _(const uint64_t *, spared) /* of each node, see PowerSaving of inputs.py; null: no power saving */ \
+    _(int64_t, kept_count) _(const uint64_t *, kept_nodes) /* kept_count x words */ _(const int64_t *, kept_least) \
+    _(int64_t, suspend_rate) _(int64_t, resume_rate) _(int64_t, power_interval_s) _(int64_t, power_least_s) _(double, power_phase_s) \
+    _(int64_t, power_linear) \
     _(int64_t, watched) _(int64_t, trial) /* whether the fates are only whether each job fits on the empty cluster */ \
     _(double *, start) _(double *, launched) _(double *, end) _(double *, active) /* results, of each job */ \
     _(int32_t *, fate) _(int32_t *, restarts) _(int32_t *, refused) /* results, of each job */ \
@@ -92,7 +97,7 @@ struct setup { SETUP(DECLARED) };
 const char *tracebed_slurm_description(void) { return "setup:" SETUP(DESCRIBED) "\n"; }
 int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 
-enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE, OUTAGE, LAYER, SHRUNK, JOINED };
+enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE, OUTAGE, LOOK, BOOTED, BEGIN, LAYER, SHRUNK, JOINED };
 enum { ENDED, KILLED, PREEMPTED, LOST }; /* fates */
 enum { BACK, DRAINED, DOWN };              /* what becomes of a node */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
@@ -111,6 +116,7 @@ struct bits { int32_t word; uint64_t nodes; };
 struct running { int64_t end; int32_t job, words; struct bits first; /* words of its nodes, and the first one */ };
 struct stint { double start, end; int64_t range_first; int32_t range_size, job; };
 struct resized { double asked, decided, applied, ended; int32_t job, before, after; };
+struct switched { double at; int32_t node, on; };
 struct held_licenses { int64_t begin, end; int32_t job; };
 struct free_resources { int32_t *cores; int64_t *gres, *memory; };
 struct tree { /* scratch of a choice of nodes below switches, see switches.h */
@@ -134,6 +140,18 @@ struct layer {
     int64_t head_cores, head_nodes; /* that the first waiting job of a partition can use */
     double next;
     struct resized *resizes; int64_t resize_count, resize_room;
+};
+
+/* The power of the nodes, see power.h. */
+struct power {
+    uint8_t *state; int64_t *since; /* second since when each node is idle, or falls */
+    uint64_t *sleepy /* idle nodes that may be switched off */, *falling, *waking, *kept;
+    int64_t sleepy_count, falling_count, soonest /* second after which a sleepy node is switched off */;
+    int32_t *jobs; int64_t job_count; double *ready_at; /* the jobs that wait for their nodes, and when they begin */
+    int wanted; /* whether any of them waits for a node that is off */
+    double due, last, recent_off, recent_on; /* next and last look; nodes switched lately, less as time passes */
+    int64_t looked, touched; /* seconds of the last look, and of the last change of a node */
+    struct switched *switched; int64_t switched_count, switched_room;
 };
 
 struct engine {
@@ -173,6 +191,8 @@ struct engine {
     struct running *rest; struct stint *stints; int64_t stint_count, stint_room;
     struct loops loops;
     struct layer layer;
+    struct power power;
+    int32_t *weights; /* of each node; a node that is off comes last */
     int out_of_memory;
 };
 
@@ -206,7 +226,7 @@ static void at(struct engine *e, double instant, int kind, int32_t job) {
         k = (k - 1) / 2;
     }
     e->events[k] = new;
-    e->upcoming += kind != COMPUTE && kind != WAKE;
+    e->upcoming += kind != COMPUTE && kind != WAKE && kind != LOOK;
 }
 
 static struct event next_event(struct engine *e) {
@@ -268,7 +288,7 @@ static int spread_by_load(struct engine *e, const struct free_resources *free, i
     int64_t cores = s->wanted_cores[job], fewest = s->fewest[job];
     int32_t able = 0;
     for (int32_t k = 0; k < count; k++) {
-        int32_t node = e->capacity[k].node, own = s->weights[node];
+        int32_t node = e->capacity[k].node, own = e->weights[node];
         if (own <= weight) e->by_load[able++] = (struct load){node, one ? 1 : e->capacity[k].cores, own, free->cores[node]};
     }
     qsort(e->by_load, (size_t)able, sizeof *e->by_load, by_load);
@@ -292,9 +312,9 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
     if (s->least_loaded[job]) return spread_by_load(e, free, job, count, weight, one);
     for (int32_t k = 0; k < count; k++) {
         struct part *each = &e->capacity[k];
-        if (s->weights[each->node] > weight) continue;
+        if (e->weights[each->node] > weight) continue;
         if (one) each->cores = 1;
-        int32_t own = s->weights[each->node];
+        int32_t own = s->power_linear ? s->weights[each->node] : e->weights[each->node];
         if (!groups || own != before_group || each->node != before_node + 1)
             e->group[groups++] = (struct group){k, 0, own, 0, 0};
         e->group[groups - 1].count++;
@@ -345,7 +365,7 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
         if (alone >= 0) e->group[best] = (struct group){alone, 1, 0, 0, 0};
         for (int32_t k = e->group[best].first, left = e->group[best].count; left && (cores > 0 || fewest > 0); k++) {
             struct part *each = &e->capacity[k];
-            if (s->weights[each->node] > weight) continue;
+            if (e->weights[each->node] > weight) continue;
             left--;
             pick(e, free, job, each->node, each->cores, &cores, &fewest);
         }
@@ -392,7 +412,7 @@ static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const 
         int32_t next = INT32_MAX;
         int more = 0;
         for (int32_t k = 0; k < count; k++) {
-            int32_t own = s->weights[e->capacity[k].node];
+            int32_t own = e->weights[e->capacity[k].node];
             if ((own > weight || weight == INT32_MIN) && own <= next && own != weight) {
                 next = own;
                 more = 1;
@@ -402,7 +422,7 @@ static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const 
         weight = next;
         int64_t sum = 0, nodes = 0;
         for (int32_t k = 0; k < count; k++)
-            if (s->weights[e->capacity[k].node] <= weight) {
+            if (e->weights[e->capacity[k].node] <= weight) {
                 sum += e->capacity[k].cores;
                 nodes++;
             }
@@ -653,6 +673,27 @@ static void vacate(struct engine *e, int32_t job) {
 }
 
 static void layer_started(struct engine *e, int32_t job);
+static void expect(struct engine *e, int32_t job, int64_t end);
+
+#include "power.h"
+
+/* Let `job` begin at `instant` on nodes that run. Slurm counts its start, and its limit, from then on. */
+static void begin(struct engine *e, int32_t job, double instant) {
+    const struct setup *s = e->s;
+    if (s->start[job] != instant) {
+        s->start[job] = s->active[job] = instant;
+        if (s->end[job] < INFINITY) return; /* it is preempted */
+        expect(e, job, whole_second(e, instant) + e->limit[job]);
+    }
+    s->launched[job] = instant + s->launch_s[job];
+    int64_t most = e->limit[job]; /* a job ends with its reservation */
+    if (s->inside[job] >= 0 && !s->booked_flexible[s->inside[job]]) {
+        int64_t left = s->booked_kill[s->inside[job]] - whole_second(e, instant);
+        if (left < most) most = left > 0 ? left : 0;
+    }
+    ends(e, job, s->launched[job] + s->run_time[job], s->run_time[job], most);
+    lapse(e, job);
+}
 
 /* Let `job` run on the nodes of the last choice since `instant`. */
 static void run(struct engine *e, int32_t job, double instant) {
@@ -663,14 +704,8 @@ static void run(struct engine *e, int32_t job, double instant) {
     occupy(e, job);
     count_running(e, job, 1);
     s->start[job] = s->active[job] = instant;
-    s->launched[job] = instant + s->launch_s[job];
-    int64_t most = e->limit[job]; /* a job ends with its reservation */
-    if (s->inside[job] >= 0 && !s->booked_flexible[s->inside[job]]) {
-        int64_t left = s->booked_kill[s->inside[job]] - whole_second(e, instant);
-        if (left < most) most = left > 0 ? left : 0;
-    }
-    ends(e, job, s->launched[job] + s->run_time[job], s->run_time[job], most);
-    lapse(e, job);
+    if (power_started(e, job)) s->end[job] = INFINITY;
+    else begin(e, job, instant);
     set_state(e, s->first_entry[job], RUNNING);
     e->last = e->now;
     layer_started(e, job);
@@ -762,6 +797,7 @@ static void end(struct engine *e, int32_t job) {
     layer_ended(e, job);
     e->ends[job] = NAN; /* a job that is suspended and resumes at once has two events at its end */
     vacate(e, job);
+    power_ended(e, job);
     count_running(e, job, -1);
     int state = s->fate[job] != ENDED || s->fails[job] ? FAILED : DONE;
     int32_t first = s->first_entry[job];
@@ -1416,10 +1452,25 @@ static int handle(struct engine *e) {
             e->changed_later = COMPUTED;
             call = 1;
         } else if (event.kind == WAKE) call = call || e->wake == e->now;
+        else if (event.kind == LOOK) {
+            if (e->power.due != e->now || !look(e)) continue;
+            e->changed_later = e->changed_later ? e->changed_later : CHANGED; /* no scheduler is told */
+            call = 1;
+        }
         else {
             e->upcoming--;
             if (event.kind == END && e->ends[event.job] != e->now) continue; /* the job has been preempted */
             e->last = e->now;
+            if (event.kind == BOOTED) {
+                booted(e, event.job);
+                continue;
+            }
+            if (event.kind == BEGIN) {
+                if (e->power.ready_at[event.job] != e->now) continue; /* the job has ended */
+                forget_power(e, event.job);
+                begin(e, event.job, e->now);
+                continue;
+            }
             if (event.kind >= LAYER) {
                 call |= layer_event(e, event.kind, event.job);
                 continue;
@@ -1474,6 +1525,7 @@ static void simulate(struct engine *e) {
     for (int64_t k = 0; k < s->change_count; k++) at(e, s->changes[k], CHANGE, 0);
     for (int64_t k = 0; k < s->out_count; k++) at(e, s->out_at[k], OUTAGE, (int32_t)k);
     if (s->age != 0 || s->fairshare != 0) at(e, s->first_period_s, COMPUTE, 0);
+    if (has_power(e)) plan_power(e);
     while (e->now_left && e->to_start && !e->out_of_memory && e->event_count &&
            (e->upcoming || e->events[0].at <= e->last + GIVE_UP_S)) {
         e->now = e->events[0].at;
@@ -1482,10 +1534,13 @@ static void simulate(struct engine *e) {
     }
 }
 
-struct results { struct range *ranges; struct stint *stints; int64_t stint_count; struct resized *resizes; int64_t resize_count; };
+struct results {
+    struct range *ranges; struct stint *stints; int64_t stint_count; struct resized *resizes; int64_t resize_count;
+    struct switched *switched; int64_t switched_count;
+};
 
 /* Simulate. Return the number of ranges of nodes; `results` are the ranges, the times in which jobs held nodes before they
- * were requeued, suspended or resized, and the resizes. The caller frees them with `tracebed_slurm_free`. -1: out of
+ * were requeued, suspended or resized, the resizes, and the nodes switched off and on. The caller frees them with `tracebed_slurm_free`. -1: out of
  * memory. */
 int64_t tracebed_slurm_simulate(const struct setup *s, struct results *results) {
     struct engine own = {.s = s, .words = (s->nodes + 63) / 64, .now_left = s->jobs - s->expanders}, *e = &own;
@@ -1562,10 +1617,13 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct results *results) 
         e->level = calloc((size_t)s->strata, sizeof(int32_t)), e->candidates = malloc(jobs * sizeof(int32_t)),
         e->victims = malloc(jobs * sizeof(int32_t)), e->order_of = malloc(jobs * sizeof(int32_t)),
         e->overlap = malloc(jobs * sizeof(int32_t)), e->yields = calloc(jobs, 1), e->yielding = calloc((size_t)s->strata, 1), e->rest = malloc(jobs * sizeof *e->rest),
+        e->weights = malloc(nodes * sizeof *e->weights),
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
     for (int k = 0; k < PIECES; k++) e->out_of_memory |= !pieces[k];
     if (has_layer(e)) e->out_of_memory |= !open_layer(e);
+    if (!e->out_of_memory) memcpy(e->weights, s->weights, nodes * sizeof *e->weights);
+    if (!e->out_of_memory && has_power(e)) e->out_of_memory |= !open_power(e, first);
     e->out_of_memory |= !begin_shares(&e->shares, s->half_life_s, whole_second(e, first));
     if (!e->out_of_memory) {
         memcpy(e->free.cores, s->cores, nodes * sizeof(int32_t));
@@ -1575,6 +1633,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct results *results) 
         memcpy(e->up, e->everything, words * sizeof(uint64_t));
         e->one_weight = 1;
         for (size_t node = 1; node < nodes; node++) e->one_weight &= s->weights[node] == s->weights[0];
+        e->one_weight &= !has_power(e);
         for (size_t view = 0; view < views; view++)
             e->views[view] = (struct view){
                 .class = -1, .cores = view_cores + view * nodes, .last = view_last + view * nodes,
@@ -1627,7 +1686,10 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct results *results) 
     slots_close(&e->slots);
     free(e->events), free(e->bits);
     if (has_layer(e)) close_layer(e);
-    *results = (struct results){e->ranges, e->stints, e->stint_count, e->layer.resizes, e->layer.resize_count};
+    if (has_power(e)) close_power(e);
+    *results = (struct results){
+        e->ranges, e->stints, e->stint_count, e->layer.resizes, e->layer.resize_count, e->power.switched, e->power.switched_count,
+    };
     return e->out_of_memory ? -1 : e->range_count;
 }
 

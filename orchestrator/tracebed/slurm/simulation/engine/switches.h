@@ -54,7 +54,7 @@ static int heavier(const struct engine *e, const uint64_t *nodes, int64_t weight
     int more = 0;
     for (int64_t w = 0; w < e->words; w++)
         for (uint64_t left = nodes[w]; left; left &= left - 1) {
-            int32_t own = e->s->weights[64 * w + __builtin_ctzll(left)];
+            int32_t own = e->weights[64 * w + __builtin_ctzll(left)];
             if (own <= weight || (more && own >= *next)) continue;
             *next = own;
             more = 1;
@@ -70,7 +70,7 @@ static void add_weight(
     for (int64_t w = 0; w < e->words; w++)
         for (uint64_t left = nodes[w]; left; left &= left - 1) {
             int64_t node = 64 * w + __builtin_ctzll(left);
-            if (e->s->weights[node] != weight) continue;
+            if (e->weights[node] != weight) continue;
             among[w] |= left & -left;
             sum->cores += cores[node], sum->fewest++;
         }
