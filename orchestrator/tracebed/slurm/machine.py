@@ -450,7 +450,14 @@ def _given(part: Fact) -> dict[str, Any]:
 
 
 def slurm_machine_of(machine: Machine) -> SlurmMachine:
-    """Return a machine as Slurm has it: with the defaults of slurm.conf for all that the machine does not say."""
+    """Return a machine as Slurm has it: with the defaults of slurm.conf for all that the machine does not say.
+
+    Raises:
+        InputError: its nodes sleep.
+    """
+    if machine.sleep is not None:
+        what = "nodes sleep on a cluster of Slurm by the settings of a slurm.conf, and not by `sleep`"
+        raise InputError(what, hint="leave out `sleep`, or give a slurm.conf with SuspendTime")
     nodes, shared = iter(machine.nodes), any(partition.shared for partition in machine.partitions)
     kinds = tuple(
         Alike(
