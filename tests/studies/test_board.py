@@ -13,10 +13,13 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
+import tracebed.api as tb
 from tests.commands import call
+from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.studies.board.board import WAIT, Board, Score, interval, number, share
 from tracebed.studies.board.building import build as build_board
@@ -157,6 +160,26 @@ def test_february_2016_is_ten_real_runs_of_five_workloads(
     assert sum(abs(case["z"]) for case in wait["cases"]) / 20 == pytest.approx(1.96, abs=0.01)
 
 
+@pytest.mark.slow
+def test_first_come_first_served_on_the_platform_of_elastisim_repeats_its_60000_starts(
+    reference_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The published error of September 2024 is that of its platform, which has fewer cores than Cirrus."""
+    file = fetch("cirrus-2024-09", tmp_path / "copy", reference_data("cirrus-2024-09"))
+    measured = pd.read_csv(file.parent / "measured.job_statistics.csv", dtype={"ID": str})
+    published = pd.read_csv(file.parent / "elastisim-rigid.job_statistics.csv", dtype={"ID": str})
+    columns = {"ID": "job_id", "Submit Time": "submit_time", "Makespan": "run_time", "Nodes": "nodes"}
+    jobs = measured[[*columns]].rename(columns=columns).astype({"submit_time": float, "run_time": float})
+    errors = {}
+    for nodes in (12745, 13248):
+        run = tb.simulate(Workload(jobs.assign(kind="rigid")), "fcfs", nodes).jobs.set_index("job_id")
+        errors[nodes] = (run["start"] - run["submit"]).mean() / measured["Wait Time"].mean() - 1
+        apart = run["start"].loc[published["ID"]].to_numpy() - published["Start Time"].to_numpy()
+        assert (abs(apart) <= 5).all() == (nodes == 12745)  # ElastiSim prints six digits
+    assert len(published) == 60000
+    assert errors == pytest.approx({12745: 0.418, 13248: 0.023}, abs=5e-4)
+
+
 # The page of the board: made from the stored scores, and each figure repeated where the data are.
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,6 +192,7 @@ LAPIS = ROOT / "tests" / "peers" / "lapis.yaml"
 PLACES = {
     "grid5000-2016-02": "grid5000-2016-02",
     "cirrus-2024q1": "cirrus-2024q1",
+    "cirrus-2024-09": "cirrus-2024-09",
     "slurm-model": "slurm-model",
     "slurm-model-nodes": "slurm-model",
     "amte-rigid": "../peers/amte",
