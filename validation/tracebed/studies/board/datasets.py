@@ -178,7 +178,7 @@ CONVERSIONS: dict[str, Callable[[Mapping[str, bytes]], bytes]] = {
 }
 """Name -> function from the contents of the files of a data set to the table."""
 SUITE = "suite.yaml"
-SUFFIXES = (".csv", ".csv.gz", ".conf")
+SUFFIXES = (".csv", ".csv.gz", ".conf", ".trace", ".pickle")
 ORIGIN = "ORIGIN.txt"  # file with the source, the licence and the citation of a copy
 LARGEST = 2**26  # largest size of a file that is looked at or downloaded, bytes; those of the data sets are smaller
 
@@ -282,7 +282,7 @@ def _checkout(wanted: Dataset, source: Path) -> str:
 
 def _candidates(folder: Path) -> Iterator[Path]:
     """Yield the tables and settings in a folder and in the folders inside of it that may be files of a data set."""
-    for path in sorted(folder.rglob("*.c*")):
+    for path in sorted(folder.rglob("*.[cpt]*")):
         if path.name.endswith(SUFFIXES) and path.is_file() and 0 < path.stat().st_size <= LARGEST:
             yield path
 
