@@ -203,7 +203,7 @@ def test_a_suspended_job_keeps_its_work(
 
 
 def test_a_job_that_loses_its_node_after_a_suspension_starts_again_without_its_work(tmp_path: Path) -> None:
-    (tmp_path / "outages.csv").write_text("node,from,until\nnode0,32,50\n")
+    (tmp_path / "outages.csv").write_text("node,from,to\nn1,32,50\n")
     run = tb.simulate(workload([Job(0, 25, 40, 1)]), Pause(), nodes=1, outages=str(tmp_path / "outages.csv"))
     assert run.jobs["end"][0] == 75 and run.jobs["restarts"][0] == 1
 
@@ -227,8 +227,9 @@ def test_impossible_suspensions_are_refused() -> None:
 def test_a_replay_suspends_no_job() -> None:
     with pytest.raises(TracebedError, match="can be suspended in a simulation only"):
         tb.replay(
-            workload([Job(0, 25, 25, 1), Job(5, 10, 10, 1)]),
+            workload([Job(0, 25, 25, 4), Job(5, 10, 10, 4)]),
             "max-min-fairness",
-            "virtual",
+            "emulated-4",
             policy_parameters={"round_s": 10.0},
+            speed=50,
         )

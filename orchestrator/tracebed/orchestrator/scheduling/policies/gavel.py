@@ -43,7 +43,7 @@ class _Rounds(ParameterTable):
         if not jobs:
             return
         start = next_multiple(self.round_s, state.now)
-        if start > state.now:
+        if start > state.now and not state.woken:  # a real clock wakes a little later than it should
             yield Wake(start)
             return
         free = state.idle + sum(state.size.values())
@@ -57,7 +57,8 @@ class _Rounds(ParameterTable):
         for job in [job for job in state.queue.jobs() if job in chosen]:
             yield Start(job, state.jobs.nodes[job])
         if chosen:  # otherwise all jobs wait for lost nodes, whose return is an event
-            yield Wake(next_multiple(self.round_s, state.now, first=round(state.now / self.round_s) + 1))
+            following = next_multiple(self.round_s, state.now, first=round(state.now / self.round_s) + 1)
+            yield Wake(start if start > state.now else following)
 
     def _by_priority(self, state: State, jobs: Sequence[int], nodes: int) -> list[int]:
         """Return the jobs by the ratio of their share to the part of the time since their submission in which they ran.
