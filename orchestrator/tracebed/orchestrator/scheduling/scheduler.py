@@ -874,10 +874,9 @@ class Scheduler:
         self._check(self.jobs.low[job] == self.jobs.high[job], decision, "may be resized")
         self._check(not self._shares, decision, "may share nodes")
         self._check(job not in state.failing and job not in state.cancelling, decision, "is ending")
-        suspend = getattr(self.executor, "suspend", None)
-        self._check(suspend is not None, decision, "can be suspended in a simulation only")
+        self._check(hasattr(self.executor, "suspend"), decision, "can be suspended in a simulation only")
         ran = state.service(job)
-        suspend(job)
+        self.executor.suspend(job)  # type: ignore[attr-defined]  # optional, see `Executor`
         self.end(job, state.now)
         state.ran[job] = ran
         state.wait(job)

@@ -17,7 +17,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -156,7 +156,7 @@ def results_of(file: Input) -> Results:
     return Results(policy, float(round_s), len(usage), np.array(response, dtype=np.float64), rounds)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
@@ -200,7 +200,7 @@ def round_starts(
         round_s: least length of a round, s.
     """
     begin, final = np.asarray(first), np.asarray(last)
-    multiples = round_s * np.arange(rounds + 1)
+    multiples: FloatArray = round_s * np.arange(rounds + 1, dtype=np.float64)
     exact = (arrival <= multiples[begin] + ROUNDING_S) & (end <= multiples[final + 1] + ROUNDING_S)
     if (exact & (end >= multiples[np.maximum(final - 1, 0)] - ROUNDING_S)).all():
         return Rounds(multiples, np.zeros(rounds + 1))
@@ -328,8 +328,8 @@ def _periods(
                 final = place + 1 == len(own)
                 until = end[job] if final else min(starts[count + 1], end[job])
                 rows.append((job, gpu, max(starts[since], begin[job]), until))
-    job, gpu, start, until = (np.array(column) for column in zip(*rows, strict=True))
-    return NodePeriods(job.astype(np.int64), gpu.astype(np.int64), start, until)
+    jobs, nodes, start, stop = (np.array(column) for column in zip(*rows, strict=True))
+    return NodePeriods(jobs.astype(np.int64), nodes.astype(np.int64), start, stop)
 
 
 SIMULATOR = ExternalSimulator(

@@ -1,7 +1,7 @@
 """Time slicing in rounds: the scheduler Gavel, with two of its policies.
 
-Source: Narayanan, Santhanam, Kazhamiaka, Phanishayee, Zaharia, "Heterogeneity-Aware Cluster Scheduling Policies for Deep
-Learning Workloads", OSDI 2020: sections 4.1 and 4.2 (max-min fairness, makespan), and section 5 with algorithm 1
+Source: Narayanan, Santhanam, Kazhamiaka, Phanishayee, Zaharia, "Heterogeneity-Aware Cluster Scheduling Policies for
+Deep Learning Workloads", OSDI 2020: sections 4.1 and 4.2 (max-min fairness, makespan), and section 5 with algorithm 1
 (rounds). Here for nodes of one kind.
 """
 
