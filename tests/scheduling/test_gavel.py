@@ -178,7 +178,7 @@ class Pause:
             yield Suspend(0)
             assert state.idle == 1 and state.service(0) == 10 and [*state.queue.jobs()] == [0]
             yield Wake(30)
-        elif state.now >= 30 and state.queue.jobs():
+        elif state.now >= 30 and state.queue.jobs() and state.idle:
             yield Start(0, 1)
             self.ends.append(state.expected_end[0])
 

@@ -39,20 +39,22 @@ class _Rounds(ParameterTable):
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield the suspensions and the starts of a round at its start, and the start of the next round."""
-        jobs = sorted([*state.size, *state.queue.jobs()])
+        # Jobs that lost a node are ending. Jobs on a drained node run on: it would not be idle after a suspension.
+        running = [job for job in state.size if job not in state.failing and job not in state.draining]
+        jobs = sorted([*running, *state.queue.jobs()])
         if not jobs:
             return
         start = next_multiple(self.round_s, state.now)
         if start > state.now and not state.woken:  # a real clock wakes a little later than it should
             yield Wake(start)
             return
-        free = state.idle + sum(state.size.values())
+        free = state.idle + sum(state.size[job] for job in running)
         chosen = set()
         for job in self._by_priority(state, jobs, free):
             if state.jobs.nodes[job] <= free:
                 chosen.add(job)
                 free -= state.jobs.nodes[job]
-        for job in [job for job in state.size if job not in chosen]:
+        for job in [job for job in running if job not in chosen]:
             yield Suspend(job)
         for job in [job for job in state.queue.jobs() if job in chosen]:
             yield Start(job, state.jobs.nodes[job])
