@@ -388,6 +388,10 @@ LINES: dict[str, list[str]] = {
 }
 EXAMPLES: dict[str, list[bytes]] = {name: [text.encode() for text in texts] for name, texts in LINES.items()} | {
     "amte": [b"281568387;/jobs/job_1; started; [host00, host01]\n22103801971;/jobs/job_1; terminated\n"],
+    "shockwave": [
+        b"LM (batch size 10)\tpython3 main.py\twikitext2\t--steps\t1\t9000\t2\tgns\t1\t-1.000000\t200\t30\n",
+        b"ResNet-18 (batch size 32)\tpython3 main.py\tcifar10\t--n\t1\t6000\t1\tstatic\t1\t-1.0\t300.5\t0.5\n",
+    ],
     "gwf": [GWF, GWF.split(b"\n")[2]],
     "mwf": [MWF, MWF.split(b"\n")[1]],
     "pm100": [

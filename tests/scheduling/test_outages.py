@@ -55,6 +55,7 @@ class Executor:
         self.ends: Counter[int] = Counter()
         self.restarts: Counter[int] = Counter()
         self.started: list[int] = []
+        self.suspensions = 0
         self.now = 0.0
         self.call = math.inf
 
@@ -78,6 +79,11 @@ class Executor:
 
     def change_cores(self, job: int) -> None:
         assert job in self.running
+
+    def suspend(self, job: int) -> None:
+        assert job not in self.failing
+        del self.running[job]
+        self.suspensions += 1
 
     def reject(self, job: int, reason: str) -> None:
         self.rejected.add(job)
@@ -232,7 +238,7 @@ def test_every_job_ends_exactly_once_whatever_nodes_are_lost(
             break
     assert sorted(executor.ends) == sorted(executor.submitted - executor.rejected)
     assert set(executor.ends.values()) == {1}
-    assert len(executor.started) == len(executor.ends) + sum(executor.restarts.values())
+    assert len(executor.started) == len(executor.ends) + sum(executor.restarts.values()) + executor.suspensions
     assert not executor.rejected
     assert executor.cluster.idle == list(range(nodes))
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -20,7 +21,8 @@ import yaml
 
 import tracebed.api as tb
 from tests.commands import call
-from tracebed.ground.errors import InputError
+from tracebed.converters.workload import Workload
+from tracebed.ground.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
 from tracebed.studies.board.board import WAIT, Board, Score, interval, number, share
 from tracebed.studies.board.building import build as build_board
@@ -178,6 +180,47 @@ def test_february_2016_is_ten_real_runs_of_five_workloads(
     assert sum(abs(case["z"]) for case in wait["cases"]) / 20 == pytest.approx(1.96, abs=0.01)
 
 
+@pytest.mark.slow
+def test_first_come_first_served_on_the_platform_of_elastisim_repeats_its_60000_starts(
+    reference_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The published error of September 2024 is that of its platform, which has fewer cores than Cirrus."""
+    file = fetch("cirrus-2024-09", tmp_path / "copy", reference_data("cirrus-2024-09"))
+    measured = pd.read_csv(file.parent / "measured.job_statistics.csv", dtype={"ID": str})
+    published = pd.read_csv(file.parent / "elastisim-rigid.job_statistics.csv", dtype={"ID": str})
+    columns = {"ID": "job_id", "Submit Time": "submit_time", "Makespan": "run_time", "Nodes": "nodes"}
+    jobs = measured[[*columns]].rename(columns=columns).astype({"submit_time": float, "run_time": float})
+    errors = {}
+    for nodes in (12745, 13248):
+        run = tb.simulate(Workload(jobs.assign(kind="rigid")), "fcfs", nodes).jobs.set_index("job_id")
+        errors[nodes] = (run["start"] - run["submit"]).mean() / measured["Wait Time"].mean() - 1
+        apart = run["start"].loc[published["ID"]].to_numpy() - published["Start Time"].to_numpy()
+        assert (abs(apart) <= 5).all() == (nodes == 12745)  # ElastiSim prints six digits
+    assert len(published) == 60000
+    assert errors == pytest.approx({12745: 0.418, 13248: 0.023}, abs=5e-4)
+
+
+@pytest.mark.slow
+def test_rounds_with_restarts_of_20_s_are_nearer_to_the_cluster_than_the_simulator_of_the_authors(
+    reference_data: Callable[[str], Path],
+) -> None:
+    """The mean response times, which are recorded, under max-min fairness; and the makespans of the paper's pickles."""
+    folder = reference_data("shockwave")
+    with pytest.warns(Tolerated, match="116 times"):
+        workload = tb.read(folder / "jobs.trace")
+    files = {side: folder / f"max_min_fairness.{side}.pickle" for side in ("physical", "simulation")}
+    runs = {side: tb.import_run(file, workload=workload, side="real") for side, file in files.items()}
+    for launch_s in (0.0, 20.0):
+        settings: dict[str, Any] = {"policy_parameters": {"round_s": 120.0}, "overheads": {"launch_s": launch_s}}
+        runs[f"{launch_s:g}"] = tb.simulate(workload, "max-min-fairness", 32, **settings)
+    real = runs.pop("physical").metrics()
+    off = {name: run.metrics()["mean_response_s"] / real["mean_response_s"] - 1 for name, run in runs.items()}
+    assert off == pytest.approx({"simulation": -0.084, "0": -0.183, "20": -0.045}, abs=5e-4)
+    # The scheduler measured 34,619 s from its own start, which was before the first arrival.
+    assert 0 < 34619 - real["makespan_s"] < 120
+    assert runs["simulation"].metrics()["makespan_s"] == pytest.approx(33067.83, abs=0.01)
+
+
 # The page of the board: made from the stored scores, and each figure repeated where the data are.
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -190,8 +233,11 @@ LAPIS = ROOT / "tests" / "peers" / "lapis.yaml"
 PLACES = {
     "grid5000-2016-02": "grid5000-2016-02",
     "cirrus-2024q1": "cirrus-2024q1",
+    "cirrus-2024-09": "cirrus-2024-09",
     "slurm-model": "slurm-model",
     "slurm-model-nodes": "slurm-model",
+    "shockwave-tacc": "shockwave",
+    "shockwave-tacc-others": "shockwave",
     "amte-rigid": "../peers/amte",
     "mallob-2022": "mallob-experimental-data",
 }
@@ -290,7 +336,7 @@ def test_no_row_mixes_the_tracks(board: Board) -> None:
         for track in ("planned", "observed"):
             assert {each.track for each in board.of(dataset, track)} <= {track}
     published = {each.entry: each.track for each in board.scores if each.kind == "published"}
-    assert published == {"batsim": "planned", "elastisim": "observed"}
+    assert published == {"batsim": "planned", "elastisim": "observed", "shockwave": "planned"}
 
 
 def test_every_control_fails_where_the_real_runs_are_healthy(board: Board) -> None:

@@ -16,7 +16,7 @@ from tracebed.cli.messages import progress
 from tracebed.cli.options import SIZE, extension, keywords, option
 from tracebed.ground.errors import InputError
 
-PLAIN = "amte, batsim, csv, elastisim, parquet and swf"
+PLAIN = "amte, batsim, csv, elastisim, parquet, shockwave and swf"
 """Formats whose readers keep names: help must not import the readers, and a test compares them."""
 
 TABLES = "acme, alibaba-2020, alibaba-2023, helios, philly"

@@ -282,4 +282,5 @@ def _snapshot(state: State) -> tuple[Any, ...]:
         (tuple(state.resizable), tuple(sorted(state.resizing)), tuple(state.reserved.items()), tuple(state.arrived)),
         state.started.tobytes(),
         (tuple(state.reservations.holds.items()), tuple(sorted(state.cancelling))),
+        (tuple(state.since.items()), tuple(state.ran.items())),
     )

@@ -36,6 +36,7 @@ from tracebed.orchestrator.scheduling.state import (
     Share,
     Start,
     State,
+    Suspend,
     Wake,
     decision_in_words,
     next_multiple,
@@ -71,6 +72,8 @@ class Executor(Protocol):
 
     def cancel(self, job: int, reason: str) -> None:
         """End the running `job`; the executor calls `Scheduler.end` when the job has ended."""
+
+    # Optional: `suspend(job)`, which stops the running `job`. Its next `start` continues its work.
 
 
 Progress = tuple[float, float, float]
@@ -347,7 +350,7 @@ class Promises:
         return sum(earmarked.idle for earmarked in self._distinct())
 
 
-DECISIONS = (Start, Resize, Share, Reject, Cancel, Reserve, Wake, Note)
+DECISIONS = (Start, Resize, Share, Reject, Cancel, Suspend, Reserve, Wake, Note)
 MOST_DECISIONS = 1_000_000
 """Number of decisions in a call, beside ten for each job, after which a policy counts as one that decides for ever."""
 DEFECT = "this is a defect of the policy"
@@ -592,6 +595,8 @@ class Scheduler:
         state.releases.remove(job, state.expected_end.pop(job))
         del state.size[job]
         state.cancelling.discard(job)
+        state.since.pop(job, None)
+        state.ran.pop(job, None)
         state.requested.pop(job, None)
         state.reservations.remove(job)
         if job in state.failing:
@@ -839,6 +844,8 @@ class Scheduler:
                     self._check(decision.job in state.size, decision, "is not running")
                     state.cancelling.add(decision.job)
                     self.executor.cancel(decision.job, decision.reason)
+                elif type(decision) is Suspend:
+                    self._suspend(decision)
                 elif type(decision) is Reserve:
                     self._reserve(decision)
                 elif type(decision) is Wake and decision.at == decision.at:
@@ -878,7 +885,7 @@ class Scheduler:
             self._check_chosen(decision, nodes)
             self._check(nodes <= state.idle and not taken, decision, "would start on promised nodes")
         self._leave_queue(job)
-        end = state.now + jobs.limit[job] / jobs.rate(job, nodes)
+        end = state.now + jobs.limit[job] / jobs.rate(job, nodes) - state.ran.get(job, 0.0)
         state.expected_end[job] = end
         state.releases.add(job, end, nodes)
         coming = {source: count for source, count in taken if self._promises.is_shrinking(source)} if taken else None
@@ -890,6 +897,19 @@ class Scheduler:
             self._update_idle()
             self._check(state.idle >= 0, decision, f"lacks nodes: {nodes + state.idle} are idle or being released")
             self.serve()
+
+    def _suspend(self, decision: Suspend) -> None:
+        state, job = self.state, decision.job
+        self._check(job in state.size, decision, "is not running")
+        self._check(self.jobs.low[job] == self.jobs.high[job], decision, "may be resized")
+        self._check(not self._shares, decision, "may share nodes")
+        self._check(job not in state.failing and job not in state.cancelling, decision, "is ending")
+        self._check(hasattr(self.executor, "suspend"), decision, "can be suspended in a simulation only")
+        ran = state.service(job)
+        self.executor.suspend(job)  # type: ignore[attr-defined]  # optional, see `Executor`
+        self.end(job, state.now)
+        state.ran[job] = ran
+        state.wait(job)
 
     def _reserve(self, decision: Reserve) -> None:
         state, (job, at, on, until) = self.state, decision
@@ -927,6 +947,7 @@ class Scheduler:
             self.state.resizable[job] = None
         if self.jobs.malleable[job] or self._shares:
             self._progress[job] = (0.0, now, self.jobs.rate(job, nodes))
+        self.state.since[job] = now
         taken = self.cluster.take(job, nodes, now, on)
         if (begin := self.cluster.on_from(taken, now)) > now:
             # The limit counts from when the nodes have booted.
@@ -1042,7 +1063,9 @@ class Scheduler:
         self._check(len(chosen) == len(decision.on) == count, decision, f"would get {len(chosen)} nodes")
         self._check(chosen.issubset(self.cluster.idle), decision, "would get nodes that are not idle")
 
-    def _check(self, good: bool, decision: Start | Resize | Share | Reject | Cancel | Reserve, what: str) -> None:
+    def _check(
+        self, good: bool, decision: Start | Resize | Share | Reject | Cancel | Suspend | Reserve, what: str
+    ) -> None:
         if not good:
             where = f"policy {name_of(self.policy)} at t = {cell(self.state.now)} s"
             what = f"cannot {decision_in_words(decision, self.jobs.ids)}: the job {what}"

@@ -83,6 +83,15 @@ class Cancel(NamedTuple):
     reason: str
 
 
+class Suspend(NamedTuple):
+    """Suspend the running rigid `job`: it releases its nodes, waits, and its next start continues its work.
+
+    Only simulations suspend jobs.
+    """
+
+    job: int
+
+
 class Reserve(NamedTuple):
     """Reserve the start of the waiting `job` at the instant `at`, s. See `State.reserved`.
 
@@ -115,10 +124,12 @@ class Note(NamedTuple):
     value: float
 
 
-Decision = Start | Resize | Share | Reject | Cancel | Reserve | Wake | Note
+Decision = Start | Resize | Share | Reject | Cancel | Suspend | Reserve | Wake | Note
 
 
-def decision_in_words(decision: Start | Resize | Share | Reject | Cancel | Reserve, ids: Sequence[str]) -> str:
+def decision_in_words(
+    decision: Start | Resize | Share | Reject | Cancel | Suspend | Reserve, ids: Sequence[str]
+) -> str:
     """Return what a decision does, as text with the id of its job: `start job 17 on 4 nodes`."""
     verb = {Share: "start", Reserve: "reserve nodes for"}.get(type(decision), type(decision).__name__.lower())
     text = f"{verb} job {ids[decision.job]}"
@@ -232,6 +243,8 @@ class State:
         cancelling: running jobs that the policy has cancelled and that have not ended yet.
         stopping: nodes that are being switched off: the number that holds them in the cluster, beyond those of the jobs
             -> the instant at which they are off and idle, s.
+        since: running job that shares no nodes -> instant of its last start, s.
+        ran: suspended or continued job -> time for which it ran before it was last suspended, s.
         reserved: waiting job -> reserved start time, s, in the order of the reservations.
         reservations: waiting or running job -> its reserved nodes and time. The reservation of a job ends with it.
         starts: the earliest starts of the waiting jobs.
@@ -271,6 +284,8 @@ class State:
         self.requested: dict[int, int] = {}
         self.cancelling: set[int] = set()
         self.stopping: dict[int, float] = {}
+        self.since: dict[int, float] = {}
+        self.ran: dict[int, float] = {}
         self.reserved: dict[int, float] = {}
         self.reservations = Reservations(len(cluster.cores), cluster.mask)
         self.starts = Dates(len(jobs), jobs.earliest_of, self.queue.__contains__)
@@ -290,6 +305,10 @@ class State:
         insort(self.arrived, job)
         self.starts.add(job)
         self.deadlines.add(job)
+
+    def service(self, job: int) -> float:
+        """Return the time for which `job` has run until now, s, without that in which it was suspended."""
+        return self.ran.get(job, 0.0) + self.now - self.since.get(job, self.now)
 
     def eligible(self, job: int) -> tuple[int, ...]:
         """Return the nodes that can ever serve `job`: all nodes of this state, in ascending order.

@@ -100,7 +100,9 @@ class Simulator:
             self._work = [*jobs.work]  # up to its limit, which counts from the last checkpoint
         # job -> work at the checkpoints of its present run, and when each was or will be complete
         self._saved: dict[int, list[tuple[float, float]]] = {}
-        self._resumed: dict[int, float] = {}  # requeued job -> work at the checkpoint from which it continues
+        # requeued job -> work at the checkpoint from which it continues; suspended job -> its work so far
+        self._resumed: dict[int, float] = {}
+        self._begins: dict[int, float] = {}  # running job that shares no nodes -> when its work began or continued
         self._cancelled: dict[int, str] = {}
         self._shares = shares(policy)
         self._uneven = min(cores, default=0) < max(jobs.cores, default=0)
@@ -306,6 +308,8 @@ class Simulator:
                 self._resumed[job], instant = max(saved)
                 self._work[job] = min(self.jobs.run_time[job], self._resumed[job] + self.jobs.work[job])
                 record.saved(node, job, instant)
+        else:
+            self._resumed.pop(job, None)  # what a suspended job had done
         guests = self._moldable_guests(job)
         self._forget(job)
         self._requested.pop(job, None)
@@ -330,15 +334,19 @@ class Simulator:
         """Start `job` and compute its end, which a resize changes."""
         now = self._now
         begin = self.cluster.on_from(nodes, now) + self.delays.launch(job, len(nodes))
-        self.record.start[job] = now
-        self.arrivals.started(job, now)
+        continued = self.record.start[job] == self.record.start[job]  # after a suspension
+        if not continued:
+            self.record.start[job] = now
+            self.arrivals.started(job, now)
         waits = self._shares and self._start_sharing(job, nodes)
         rate = self._rate(job, nodes)
         if waits:
             self._ready[job] = begin
             self._progress[job] = (0.0, math.inf, rate)
             return
-        self.record.launched[job] = begin
+        if not continued:
+            self.record.launched[job] = begin
+        self._begins[job] = begin
         done = self._resumed.get(job, 0.0)
         if self.jobs.malleable[job] or self._shares or self._checkpoints:
             self._progress[job] = (done, begin, rate)
@@ -379,6 +387,15 @@ class Simulator:
         """Record that `job` is rejected."""
         self.record.refuse(job, JobState.REJECTED, reason)
         self.arrivals.ended(job, JobState.REJECTED, self._now)
+
+    def suspend(self, job: int) -> None:
+        """Stop the rigid job now, and keep its work. What a launch or the end of the job had begun is lost."""
+        done, rate = self._resumed.get(job, 0.0), self._rate(job, self.cluster.nodes_of(job))
+        worked = self._after(done, max(0.0, self._now - self._begins[job]), rate)[0]
+        self._resumed[job] = min(worked, self._work[job])
+        if self.record.launched[job] > self._now:
+            self.record.launched[job] = self._now
+        self._forget(job)
 
     def cancel(self, job: int, reason: str) -> None:
         """End the job now."""

@@ -205,7 +205,7 @@ CONVERSIONS: dict[str, Callable[[Mapping[str, bytes]], bytes]] = {
 }
 """Name -> function from the contents of the files of a data set to the table."""
 SUITE = "suite.yaml"
-SUFFIXES = (".csv", ".csv.gz", ".conf", ".json", ".xml")
+SUFFIXES = (".csv", ".csv.gz", ".conf", ".json", ".xml", ".trace", ".pickle")
 ORIGIN = "ORIGIN.txt"  # file with the source, the licence and the citation of a copy
 LARGEST = 2**26  # largest size of a file that is looked at or downloaded, bytes; those of the data sets are smaller
 
