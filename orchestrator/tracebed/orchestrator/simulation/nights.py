@@ -3,7 +3,7 @@
 Source: Schäfer et al., "Saving Energy Costs and Time on Supercomputers" (EESP at SC26), and the branch of ElastiSim of
 github.com/FuldaHPC/ElastisimFulda, commit c2d6b930, whose rules are written anew here. The machine says which share of
 its nodes is off and when (`sleep`, rule `windows`), and how long boots and shutdowns last. Without `sleep`, all nodes
-stay on. docs/reference/policies/nights.md states the rules. Two policies are known, by the names of tracebed's nearest
+stay on. docs/explanation/nights.md states the rules. Two policies are known, by the names of tracebed's nearest
 ones, whose parameters are not used: `firstfit` ("EASY" in the paper) and `min` (`min_steal_agreement`).
 
 The time limit of a job is its expected run time: a job takes a node that is to be off only if it is expected to end by
