@@ -1,4 +1,4 @@
-/* Nodes that sleep after some idle time, as in simulation/sleeping.py. Part of engine.c. */
+/* Nodes that sleep after some idle time, as in scheduling/sleeping.py. Part of engine.c. */
 
 static int by_node(const void *a, const void *b) { return *(const int32_t *)a - *(const int32_t *)b; }
 
