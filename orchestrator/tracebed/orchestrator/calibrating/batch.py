@@ -188,7 +188,7 @@ def times_of(run: Run, entries: Sequence[Entry], resolution_s: float) -> pd.Data
     jobs = run.jobs.set_index("job_id")
     jobs = jobs[(jobs["state"] == JobState.COMPLETED) & (jobs["restarts"] == 0)]
     # What is learned of a job after its end is another entry.
-    ended = {entry.job: entry.data for entry in entries if entry.kind == "ended" and entry.job in jobs.index}
+    ended = {str(entry.job): entry.data for entry in entries if entry.kind == "ended" and entry.job in jobs.index}
     rows = [
         (
             jobs["kind"][job] == "malleable",
