@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,13 @@ import pytest
 
 import tracebed.api as tb
 from tests.faults.batch import VirtualJob
+from tests.faults.layered_batch import LayeredBatch, LayerPlay, LayerScenario
 from tests.faults.resizing_batch import GRANT_S, SPAWN_S, ResizingBatch, ResizingPlay, ResizingScenario
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.batch.base import BatchSettings
+from tracebed.orchestrator.replay.batch.records import NS
 
 JOBS = tuple((15.0 * number, 100.0, 600.0, 4) for number in range(30))
 """At 10 times the speed, jobs of 10 s on half of the nodes, one every 1.5 s. Every other job is malleable."""
@@ -72,6 +75,58 @@ def test_a_simulation_with_the_calibration_predicts_the_waits(plays: list[Resizi
 def test_a_run_in_which_no_policy_decided_is_refused() -> None:
     with pytest.raises(InputError, match="not of a policy or a layer that decides"):
         tb.calibrate_batch([tb.simulate(tb.generate("cirne", jobs=5, nodes=4, seed=1), "easy", 4)])
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+LAUNCH_S, END_S = 0.75, 1.5
+"""Of the steps of a malleable job, wall s."""
+
+
+class SteppedBatch(LayeredBatch):
+    """A batch system whose malleable jobs work when their steps do, and end when their steps have ended."""
+
+    def _launch(self, job: VirtualJob) -> None:
+        self._for(job, LAUNCH_S, partial(super()._launch, job))
+
+    def _record(self, job: VirtualJob, kind: str, fields: str) -> None:
+        launched, steps_s = job.script_start, LAUNCH_S * self._is_malleable(job)
+        assert launched is not None
+        job.script_start = launched - steps_s
+        super()._record(job, kind, f"launched={round(launched / NS)}\n{fields}")
+        job.script_start = launched
+
+    def _release(self, job: VirtualJob, word: str, state: JobState, start: float | None) -> None:
+        self._for(job, END_S * self._is_malleable(job), partial(super()._release, job, word, state, start))
+
+    def _is_malleable(self, job: VirtualJob) -> bool:
+        return len(job.request.arguments) > 3
+
+
+class SteppedPlay(LayerPlay):
+    """The replay of a scenario of such a batch system."""
+
+    def _make_system(self) -> LayeredBatch:
+        assert isinstance(self.scenario, LayerScenario)
+        return SteppedBatch(self.scenario, self)
+
+
+def test_the_steps_of_malleable_jobs_beside_a_layer_have_times_of_their_own() -> None:
+    played = [SteppedPlay(LayerScenario(seed, JOBS)) for seed in range(3)]
+    for play in played:
+        play.play()
+    runs = runs_of([*played])
+    made = tb.calibrate_batch(runs, name="layer")
+    malleable = sum(run.jobs["kind"].tolist().count("malleable") for run in runs)
+    for play in played:
+        play.close()
+    assert made.steps["launch_s"].value == pytest.approx(LAUNCH_S, abs=1e-6)
+    assert made.steps["launch_s"].count == malleable > 40
+    # starts and ends are in whole seconds: a mean of 40 has a standard error of 0.05 s
+    assert made.steps["end_s"].value == pytest.approx(END_S, abs=0.3)
+    assert made.overheads["launch_s"].value < 0.3
+    assert made.overheads["end_s"].value < 0.3
+    assert made.facts()["steps"] == {name: one.value for name, one in made.steps.items()}
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------

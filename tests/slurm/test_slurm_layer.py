@@ -22,10 +22,12 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.testbeds.calibration import Calibration, OverheadEstimate
 from tracebed.slurm import resize_layer
 from tracebed.slurm.conf import read
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.inputs import ENDED, Resized
+from tracebed.slurm.simulation.prediction import QUERY_S
 
 SHARED = "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n"
 FOUR = "NodeName=n[1-4] CPUs=2\nPartitionName=main Nodes=ALL\n"
@@ -47,6 +49,7 @@ def simulated(folder: Path, conf: str, jobs: list[dict[str, Any]], policy: str =
     for row in rows:
         row |= {f"nodes_{name}": row.get(f"nodes_{name}", row["nodes"]) for name in ("min", "pref", "max")}
     overheads = Overheads(**{name: settings.pop(name) for name in [*settings] if name.endswith("_s")})
+    calibration = settings.pop("calibration", None)
     run = predict(
         Workload(pd.DataFrame(rows).fillna({"kind": "rigid", "speedup": ""}), Provenance()),
         read(path).machine,
@@ -54,6 +57,7 @@ def simulated(folder: Path, conf: str, jobs: list[dict[str, Any]], policy: str =
         over_limit=OverLimit.KILL,
         policy_parameters={"resizes": policy, **settings},
         overheads=overheads,
+        calibration=calibration,
     )
     run.check(folder)
     return run
@@ -87,6 +91,53 @@ def test_a_job_shrinks_for_the_first_waiting_job_and_expands_when_it_has_ended(t
     assert [held(run, "1", at) for at in (50.0, 250.0, 900.0)] == [4, 2, 4]
     # at half its speed, it would have exceeded its limit of 1,200 s without a longer one
     assert jobs["state"]["1"] == JobState.COMPLETED
+
+
+@pytest.mark.parametrize("policy", ["dmr", "none"])
+def test_malleable_jobs_start_and_end_steps_beside_a_layer_only(tmp_path: Path, policy: str) -> None:
+    """A rigid job takes the same nodes before and after. Each script starts 0.25 s after its job."""
+    jobs = [{}, {"submit_time": 1.0, **MALLEABLE}, {"submit_time": 2.0}]
+    launch_s, end_s = (3.0, 20.0) if policy == "dmr" else (0.0, 0.0)
+    run = simulated(tmp_path, SHARED + FOUR, jobs, policy, calibration=stepped(launch_s=3.0, end_s=20.0))
+    first, second, third = (row for _, row in run.jobs.set_index("job_id").iterrows())
+    assert first["end"] - first["start"] == pytest.approx(1000.0)
+    assert second["end"] - second["start"] == pytest.approx(1000.0 + launch_s)
+    assert second["launched"] == second["start"]
+    assert 0.0 < second["start"] - first["end"] < 5.0
+    assert end_s < third["start"] - second["end"] < end_s + 5.0
+    assert third["end"] - third["start"] == pytest.approx(1000.0)
+
+
+def stepped(launch_s: float, end_s: float) -> Calibration:
+    """Return a calibration beside a layer, with times of the steps of malleable jobs."""
+
+    def estimate(value: float) -> OverheadEstimate:
+        return OverheadEstimate(value=value, median=value, low=value, high=value, count=1)
+
+    return Calibration(
+        **{"name": "layer", "created": "2026-01-02T03:04:05+00:00", "tracebed": "1", "inventory": "", "nodes": 4},
+        **{
+            "execution": "emulated",
+            "cores": [2],
+            "host": {},
+            "speed": 1.0,
+            "grain_s": 0.0,
+            "repetitions": 1,
+            "duty": 0.0,
+        },
+        overheads={"launch_s": estimate(0.25)},
+        steps={"launch_s": estimate(launch_s), "end_s": estimate(end_s)},
+        workloads=["0" * 64],
+        batch="slurm",
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_passes_are_at_multiples_of_the_interval_after_the_first_submission(tmp_path: Path, seed: int) -> None:
+    waiting = {"nodes": 2, "submit_time": 103.0, "run_time": 200.0}
+    job = {"submit_time": 7.0, "nodes_min": 1, "nodes_pref": 2, **MALLEABLE}
+    run = simulated(tmp_path, SHARED + FOUR, [job, waiting], seed=seed)
+    assert all(0.0 <= (asked - 7.0) % 10.0 <= QUERY_S for asked in run.reconfigurations["asked"])
 
 
 def test_without_a_layer_malleable_jobs_keep_their_size(tmp_path: Path) -> None:

@@ -306,10 +306,14 @@ def main() -> None:
                 cluster.up()
                 free.put(cluster)
             options = describe(clusters[0], base)
-            probe = base / f"{calibration_seed}-{chosen.policy}" / "rep-01"
-            replay(clusters[0], base / f"{calibration_seed}.csv", chosen.policy, probe)
+            probes = [base / f"{calibration_seed}-{chosen.policy}" / f"rep-{k + 1:02}" for k in range(chosen.clusters)]
+            with ThreadPoolExecutor(len(clusters)) as pool:  # side by side, as the replays that are predicted
+                other = base / f"{calibration_seed}.csv"
+                pairs = zip(clusters, probes, strict=True)
+                for done in [pool.submit(replay, own, other, chosen.policy, probe) for own, probe in pairs]:
+                    done.result()
             if not cost.exists():
-                run("tracebed", "nodes", "calibrate", str(probe), "-o", str(cost))
+                run("tracebed", "nodes", "calibrate", *map(str, probes), "-o", str(cost))
 
             def one(cell: tuple[str, int]) -> None:
                 cluster = free.get()

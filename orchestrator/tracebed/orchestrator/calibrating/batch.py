@@ -1,5 +1,8 @@
 """The overheads of a batch system that executes the decisions of a policy or of a layer, from runs that recorded them.
 
+Beside a layer, rigid jobs are scripts, and malleable ones start a step on each of their nodes. So they launch and end
+later, and a calibration has these times (`Calibration.steps`) apart from those of all jobs.
+
 If the jobs of the runs are programs (`replay -S program=COMMAND`), the costs of the resizes are those of applications.
 """
 
@@ -56,7 +59,12 @@ def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
     samples = [samples_of(run, entries, float(facts["resolution_s"])) for run, facts, entries in journals]
     estimates = {overhead: mean_of([one[overhead] for one in samples]) for overhead in STEP_OF}
     found: dict[str, OverheadEstimate] = {key: _positive(each) for key, each in estimates.items() if each is not None}
-    rounded = ROUNDED if _is_layered(runs[0]) else ()  # the mean is known, and the distribution is not
+    steps: dict[str, OverheadEstimate] = {}
+    rounded: Sequence[str] = ()
+    if _is_layered(runs[0]):
+        rounded = ROUNDED  # the mean is known, and the distribution is not
+        of_jobs = [times_of(run, entries, float(facts["resolution_s"])) for run, facts, entries in journals]
+        steps = _of_steps(of_jobs)
     varying = [key for key in found if key not in rounded]
     rows = {key: [np.column_stack([np.ones(len(one[key])), one[key]]) for one in samples] for key in varying}
     drawn = {STEP_OF[key]: factors(each, of_all) for key, each in rows.items()}
@@ -81,9 +89,31 @@ def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
         factors={step: values for step, values in drawn.items() if values},
         resizes=_stages(runs),
         applications=costs,
+        steps=steps,
         workloads=sorted({str(run.info.workload["sha256"]) for run in runs}),
         batch=str(first.batch["system"]),
     )
+
+
+def _of_steps(runs: Sequence[pd.DataFrame]) -> dict[str, OverheadEstimate]:
+    """Return by how much malleable jobs launch and end later than rigid ones, from `times_of` of each run."""
+    malleable = [each[each["malleable"]] for each in runs]
+    launch = mean_of([(each["launched"] - each["started"]).to_numpy(dtype=np.float64) for each in malleable])
+    if launch is None:
+        return {}
+    _, end = estimates([each[["malleable", "end"]].to_numpy(dtype=np.float64) for each in runs], _ends)
+    return {"launch_s": launch, "end_s": end}
+
+
+def _ends(samples: FloatArray) -> FloatArray:
+    """Return the mean end of the rigid jobs of samples (whether malleable, s), and how much later malleable ones end.
+
+    A kind without samples ends at once.
+    """
+    rigid, malleable = (
+        max(0.0, one.mean()) if len(one := samples[samples[:, 0] == kind, 1]) else 0.0 for kind in (0, 1)
+    )
+    return np.array([rigid, max(0.0, malleable - rigid)])
 
 
 def _of_programs(
@@ -113,8 +143,9 @@ def samples_of(run: Run, entries: Sequence[Entry], resolution_s: float) -> dict[
     released after it.
 
     If the batch system starts the jobs beside a layer, its times of starts and ends are multiples of `resolution_s`,
-    rounded down: the samples are right on average only. An expansion then lasts from the start of its second job, and a
-    release from the decision of the layer.
+    rounded down: the samples are right on average only. A launch is then that of the script alone, and an end that of a
+    rigid job (`Calibration.steps` has the rest). An expansion lasts from the start of its second job, and a release
+    from the decision of the layer.
     """
     speed, jobs, layered = run.info.speed, run.jobs.set_index("job_id"), _is_layered(run)
     jobs = jobs[(jobs["state"] == JobState.COMPLETED) & (jobs["restarts"] == 0)]
@@ -122,14 +153,11 @@ def samples_of(run: Run, entries: Sequence[Entry], resolution_s: float) -> dict[
     resizes = pd.concat([expands, shrinks])
     told = expands["decided"] - run.info.parameters["grain_s"] / 2 * speed
     if layered:
-        ended = [entry.data for entry in entries if entry.kind == "ended" and entry.job in jobs.index]
-        rows = [
-            (own["launched"] - seen["start"], seen["end"] - own["end"])
-            for own, seen in ((data["own"], data["seen"]) for data in ended)
-            if own.get("launched") and seen.get("start") and seen.get("end")
-        ]
-        launch_s, end_s = np.array(rows, dtype=np.float64).reshape(-1, 2).T
-        starts = {"launch_s": launch_s - resolution_s / 2, "end_s": end_s + resolution_s / 2}
+        times = times_of(run, entries, resolution_s)
+        starts = {
+            "launch_s": times["started"].to_numpy(dtype=np.float64),
+            "end_s": times["end"][~times["malleable"]].to_numpy(dtype=np.float64),
+        }
     else:
         decided = pd.Series({entry.job: entry.time for entry in entries if entry.kind == "start"}, dtype=np.float64)
         noticed = pd.Series({entry.job: entry.time for entry in entries if entry.kind == "ended"}, dtype=np.float64)
@@ -148,6 +176,31 @@ def samples_of(run: Run, entries: Sequence[Entry], resolution_s: float) -> dict[
         },
         speed,
     )
+
+
+def times_of(run: Run, entries: Sequence[Entry], resolution_s: float) -> pd.DataFrame:
+    """Return when the jobs of a run with a layer launched and ended, wall s: a row for each job that completed.
+
+    The columns are `malleable`, `started` and `launched` (time from the start of the job until its script began, and
+    until its steps worked) and `end` (time from the end of the work until the end of the job). The batch system rounds
+    starts and ends down to multiples of `resolution_s`, so that these times are right on average only.
+    """
+    jobs = run.jobs.set_index("job_id")
+    jobs = jobs[(jobs["state"] == JobState.COMPLETED) & (jobs["restarts"] == 0)]
+    # What is learned of a job after its end is another entry.
+    ended = {str(entry.job): entry.data for entry in entries if entry.kind == "ended" and entry.job in jobs.index}
+    rows = [
+        (
+            jobs["kind"][job] == "malleable",
+            own["start"] - seen["start"] - resolution_s / 2,
+            own["launched"] - seen["start"] - resolution_s / 2,
+            seen["end"] - own["end"] + resolution_s / 2,
+        )
+        for job, own, seen in ((job, data["own"], data["seen"]) for job, data in ended.items())
+        if own.get("launched") and seen.get("start") and seen.get("end")
+    ]
+    times = pd.DataFrame(rows, columns=["malleable", "started", "launched", "end"])
+    return times.astype({"malleable": bool})
 
 
 def _seconds(times: Mapping[str, pd.Series[float]], speed: float) -> dict[str, FloatArray]:

@@ -231,6 +231,9 @@ class Calibration(StoredFile):
     (`expand`) and of a shrink by one node with an empty state the pause (`_pause_s`), in addition for each further node
     (`_pause_rank_s`) and each MiB of the state (`_pause_mib_s`), and the time from the end of the pause of a shrink
     until its nodes are idle (`shrink_release_s`). Empty: no program ran."""
+    steps: dict[Overhead, OverheadEstimate] = Field(default_factory=dict)
+    """`launch_s` and `end_s` of malleable jobs beside a layer, in addition to those of `overheads`: such a job starts a
+    step of the batch system on each of its nodes, and ends when its steps have ended. Empty: no layer."""
     grain: OverheadEstimate | None = None
     """Time from the request of a shrink to its malleability point, in durations of an iteration."""
     speedups: list[SpeedupEstimate] = Field(default_factory=list)
@@ -253,9 +256,9 @@ class Calibration(StoredFile):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the contents. Files without measured applications keep the hash that earlier runs have recorded."""
+        """Return the contents. Files without what is measured of some runs only keep the hash of earlier runs."""
         written: dict[str, Any] = write(self)
-        return written if self.applications else {key: each for key, each in written.items() if key != "applications"}
+        return {key: each for key, each in written.items() if each or key not in ("applications", "steps")}
 
     @property
     def constants(self) -> dict[str, float]:
@@ -272,6 +275,7 @@ class Calibration(StoredFile):
         rate = self.units_per_core_second
         table = {kernel: {other: one.value for other, one in row.items()} for kernel, row in self.interference.items()}
         costs = {name: {key: one.value for key, one in each.items()} for name, each in self.applications.items()}
+        steps = {name: one.value for name, one in self.steps.items()}
         return {
             "name": self.name,
             "sha256": self.sha256,
@@ -284,6 +288,7 @@ class Calibration(StoredFile):
             "workloads": list(self.workloads),
             **({"interference": table} if table else {}),
             **({"applications": costs} if costs else {}),
+            **({"steps": steps} if steps else {}),
         }
 
 

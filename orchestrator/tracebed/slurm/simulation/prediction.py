@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
+from operator import add, sub
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,6 +89,9 @@ from tracebed.slurm.simulation.start_conditions import (
 
 PLACEMENTS = 10_000
 """Number of different requests whose eligible nodes are remembered."""
+QUERY_S = 0.4
+"""Longest usual time from the instant at which a pass of a layer is due until it decides: it queries Slurm first. 95 %
+of the passes of five replays took less."""
 
 
 class IdleCluster(NamedTuple):
@@ -250,11 +254,16 @@ def simulate(
         inputs = with_bookings(inputs, names, slurm_cluster, reservations, policy.epoch_s, seed)
     if outages is not None:
         inputs = with_outages(inputs, outages, slurm_cluster)
+    of_steps = [0.0] * len(numbers)
     if policy.resizes != "none":
+        of_steps, ends = _steps(jobs, numbers, setup)
+        launches, ends = [*map(add, inputs.launch_s, of_steps)], [*map(add, inputs.end_s, ends)]
+        inputs = replace(inputs, launch_s=launches, end_s=ends)
         inputs = _with_layer(inputs, numbers, jobs, policy, setup, seed, slurm_cluster)
     if slurm_cluster.saving is not None:
         inputs = with_saving(inputs, slurm_cluster, seed)
     outcome = engine.simulate(inputs, policy)
+    outcome = replace(outcome, launched=[*map(sub, outcome.launched, of_steps)])  # the script launches the steps
     _enter(record, cluster, numbers, inputs, outcome, setup)
     if slurm_cluster.saving is not None:
         enter_states(record, slurm_cluster, inputs, outcome)
@@ -526,6 +535,14 @@ def draws(seed: int) -> tuple[list[float], float]:
     return rng.uniform(0.0, 1.0, 4).tolist(), rng.uniform(0.0, CHECK_S)
 
 
+def _steps(jobs: Jobs, numbers: Sequence[int], setup: Setup) -> tuple[list[float], list[float]]:
+    """Return how much later than other jobs those with steps launch, and end, s (`Calibration.steps`)."""
+    measured = {} if setup.timing.calibration is None else setup.timing.calibration.steps
+    launch_s, end_s = (max(0.0, measured[name].value) if name in measured else 0.0 for name in ("launch_s", "end_s"))
+    has_steps = [jobs.malleable[job] for job in numbers]
+    return [launch_s * each for each in has_steps], [end_s * each for each in has_steps]
+
+
 def _with_layer(
     inputs: Inputs,
     numbers: Sequence[int],
@@ -550,6 +567,7 @@ def _with_layer(
 
     of_entries = [sizes(job, inputs.requests[entry].eligible) for entry, job in enumerate(numbers)]
     overheads = setup.timing.overheads
+    query_s = min(QUERY_S, float(policy.resize_interval))
     changed, reasons = with_layer(
         inputs,
         of_entries,
@@ -558,7 +576,7 @@ def _with_layer(
         gives_gres=slurm_cluster.gives_gres,
         counted=slurm_cluster.weights != Weights(),
         interval_s=float(policy.resize_interval),
-        phase_s=np.random.default_rng([seed, 4]).uniform(0.0, float(policy.resize_interval)),
+        phase_s=inputs.submit[0] + np.random.default_rng([seed, 4]).uniform(0.0, query_s),
         pause_s=overheads.reconfiguration_s,
         release_s=overheads.release_s,
         merge_s=overheads.expand_s,
