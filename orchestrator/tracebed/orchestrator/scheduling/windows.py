@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import heappush
 
@@ -58,6 +59,7 @@ class WindowedCluster(SwitchedCluster):
         super().__init__(cores, sockets, placement, sleeping=sleeping, power=power, jobs=jobs)
         self.members, self.shrinks = share_of(len(cores), sleeping.rule.share), sleeping.rule.shrink
         self._windows = windows_of(sleeping.rule, sleeping.clock)
+        self._coming: deque[tuple[float, float]] = deque()  # the next windows, if known
         self.busy: set[int] = set()
         self.resizing: list[int] = []
         self._released: set[int] = set()  # of the busy nodes, those that jobs have released
@@ -67,7 +69,7 @@ class WindowedCluster(SwitchedCluster):
     def _await(self) -> None:
         """Wait for the next window."""
         self.is_open = False
-        self.begin, self.end = next(self._windows)
+        self.begin, self.end = self._coming.popleft() if self._coming else next(self._windows)
         self._due = max(0.0, self.begin) if self.members else math.inf
         self._set_next()
 
@@ -78,13 +80,30 @@ class WindowedCluster(SwitchedCluster):
 
     def close(self) -> None:
         """End the window: let the nodes that are off boot."""
-        for node, boots, on in self._asleep:
-            self._power.add(node, boots, PowerState.BOOT)
-            self._power.add(node, on, PowerState.ON)
-        self._asleep.clear()
         self.busy.clear()
         self.resizing.clear()
         self._await()
+        for node, boots, on in self._asleep:
+            if boots < self.begin:
+                self._power.add(node, boots, PowerState.BOOT)
+                self._power.add(node, on, PowerState.ON)
+        self._asleep = [change for change in self._asleep if not change[1] < self.begin]
+
+    def _boot_time(self, off: float) -> float:
+        """Return when a node boots that is off from `off` on, s: at the end of the window, or of the one at `off`."""
+        boots = max(self.end, off)
+        for begin, end in self._following():
+            if boots < begin:
+                break
+            boots = max(boots, end)
+        return boots
+
+    def _following(self) -> Iterator[tuple[float, float]]:
+        """Yield the windows after this one."""
+        yield from [*self._coming]
+        while True:
+            self._coming.append(next(self._windows))
+            yield self._coming[-1]
 
     def released(self) -> set[int]:
         """Return the busy nodes that are not busy any more."""
@@ -106,7 +125,7 @@ class WindowedCluster(SwitchedCluster):
             off = since + self._shutdown_s[node]
             self._power.add(node, max(0.0, since), PowerState.SHUTDOWN)
             self._power.add(node, max(0.0, off), PowerState.OFF)
-            boots = max(self.end, off)
+            boots = self._boot_time(off)
             self._asleep.append((node, boots, boots + self._boot_s[node]))
             chosen.setdefault(boots + self._boot_s[node], []).append(node)
         for until, nodes in chosen.items():
