@@ -26,6 +26,7 @@ from tracebed.machine.calendar import UNDATED, Clock
 from tracebed.machine.machine import Machine, NodeClass
 from tracebed.machine.power import NodePower, Sleep, seconds_of_day
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.windows import windows_of
 from tracebed.orchestrator.simulation.outages import OutageModel
 from tracebed.orchestrator.simulation.prediction import predict
@@ -134,33 +135,47 @@ def test_the_date_of_time_0_is_known() -> None:
 
 
 def test_a_busy_node_is_switched_off_after_its_job() -> None:
-    """Job 0 runs until 23:00 on both nodes of the window; the waiting job does not get them."""
-    jobs = [RefJob(0, 21.0 * HOUR, 2.0 * HOUR, 2.0 * HOUR, 2), RefJob(1, 22.5 * HOUR, 60.0, 60.0, 3)]
+    """Job 0 runs until 23:00 on all nodes; the waiting job does not get those of the window."""
+    jobs = [RefJob(0, 21.0 * HOUR, 2.0 * HOUR, 2.0 * HOUR, 4), RefJob(1, 22.5 * HOUR, 60.0, 60.0, 3)]
     run = predict(workload_of(jobs), windowed(4, start="22:00"), "easy")
     assert run.jobs["start"].tolist() == [21 * HOUR, 30 * HOUR + 60]
     assert [period for node in (0, 1) for period in off_from(run)[node][1:]] == [(23 * HOUR, 30 * HOUR + 60)] * 2
 
 
 def test_a_job_that_holds_its_nodes_through_the_window_keeps_them_on() -> None:
-    jobs = [RefJob(0, 21.0 * HOUR, 10.0 * HOUR, 10.0 * HOUR, 2), RefJob(1, 31.0 * HOUR, 60.0, 60.0, 4)]
+    jobs = [RefJob(0, 21.0 * HOUR, 10.0 * HOUR, 10.0 * HOUR, 4), RefJob(1, 31.0 * HOUR, 60.0, 60.0, 4)]
     run = predict(workload_of(jobs), windowed(4), "easy")
     assert run.jobs["start"].tolist() == [21 * HOUR, 31 * HOUR]
     assert {node: len(periods) for node, periods in off_from(run).items()} == {0: 1, 1: 1}  # of the night before
 
 
 def test_a_malleable_job_leaves_the_nodes_of_the_window() -> None:
-    """Job 0 holds 0 to 3, leaves node 1, and keeps its first node until it ends."""
-    jobs = [RefJob(0, 21.0 * HOUR, 2.0 * HOUR, 2.0 * HOUR, 4, True, 2, 4, 4)]
-    run = predict(workload_of(jobs), windowed(4), "pref")
+    """The limit of job 0 is 22:00, so that its first node is node 0, which it keeps until it ends. It leaves node 1."""
+    jobs = [RefJob(0, 21.0 * HOUR, 2.0 * HOUR, HOUR, 4, True, 2, 4, 4)]
+    run = predict(workload_of(jobs), windowed(4), "pref", over_limit=OverLimit.NOW)
     steps = run.reconfigurations[["nodes_from", "nodes_to", "applied"]].to_numpy().tolist()
     assert steps == [[4, 3, 22 * HOUR]]
     assert off_from(run)[1][1][0] == 22 * HOUR
     end = 22 * HOUR + HOUR * 4 / 3  # linear speedup
     assert run.jobs["end"].tolist() == [pytest.approx(end)]
     assert off_from(run)[0][1][0] == pytest.approx(end)
-    kept = predict(workload_of(jobs), windowed(4, shrink=False), "pref")
+    kept = predict(workload_of(jobs), windowed(4, shrink=False), "pref", over_limit=OverLimit.NOW)
     assert kept.jobs["end"].tolist() == [23 * HOUR]
     assert kept.reconfigurations.empty
+
+
+def test_a_job_that_may_run_into_the_window_gets_other_nodes_first() -> None:
+    """Job 0 gets nodes 2 and 3, job 1 those of the window, job 2 both, of which it leaves those of the window."""
+    jobs = [
+        RefJob(0, 13.0 * HOUR, 100.0, 10.0 * HOUR, 2),
+        RefJob(1, 13.0 * HOUR, 100.0, 9.0 * HOUR, 2),
+        RefJob(2, 20.0 * HOUR, 4.0 * HOUR, 4.0 * HOUR, 3, True, 1, 3, 3),
+    ]
+    run = predict(workload_of(jobs), windowed(4), "pref")
+    nodes = {job: {node for node, held in held_nodes(run).items() if job in {id for id, *_ in held}} for job in "012"}
+    assert nodes == {"0": {2, 3}, "1": {0, 1}, "2": {0, 2, 3}}
+    assert run.reconfigurations[["nodes_to", "applied"]].to_numpy().tolist() == [[2, 22 * HOUR]]
+    assert [off_from(run)[node][1][0] for node in (0, 1)] == [22 * HOUR] * 2
 
 
 def test_a_malleable_job_keeps_its_minimum() -> None:
@@ -239,7 +254,8 @@ def by_minutes(
 ) -> tuple[dict[int, tuple[int, int]], list[tuple[int, int, str]]]:
     """Return start and end of each job, and the changes of power, in minutes, minute by minute. `offset`: of time 0.
 
-    A job starts on the lowest nodes that are on, idle, and not to be off now.
+    A job starts on the lowest nodes that are on, idle, and not to be off now. If its limit ends after the begin of the
+    next window, those of the window are the last ones.
     """
     begin, until = (seconds_of_day(name, rule[name]) // 60 for name in ("start", "end"))
     members = int(nodes * rule["share"] + 1e-9)
@@ -280,6 +296,9 @@ def by_minutes(
                 for node in range(nodes)
                 if node not in held and state[node] == "on" and not (node < members and dark(minute))
             ]
+            dusk = next((later for later in range(minute + 1, minute + 3000) if dark(later)), math.inf)
+            if minute + int(max(job.limit or 0, job.run_time)) // 60 > dusk:
+                free.sort(key=lambda node: (node < members, node))
             if len(free) >= job.nodes:
                 end = minute + int(job.run_time) // 60
                 held |= dict.fromkeys(free[: job.nodes], (job.id, end))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappush
 
 from tracebed.machine.calendar import Clock
@@ -33,9 +33,12 @@ class WindowedCluster(SwitchedCluster):
     """A cluster whose first nodes are off in a window of each day.
 
     A number beyond those of the jobs holds the nodes from their shutdown to the end of their boot, which is known.
-    Nodes that jobs hold in the window are lost, and switched off when the jobs have released them.
+    Nodes that jobs hold in the window are lost, and switched off when the jobs have released them. If neither a policy
+    nor a placement chooses the nodes, a job that is expected to end after the begin of the next window gets nodes that
+    stay on first.
 
     Attributes:
+        expected_end: job -> its expected end, s, as in the state of the scheduler.
         begin: begin of the present or the next window, s. It may be before time 0.
         end: end of this window, s.
         is_open: whether this window has begun.
@@ -60,6 +63,7 @@ class WindowedCluster(SwitchedCluster):
         self.members, self.shrinks = share_of(len(cores), sleeping.rule.share), sleeping.rule.shrink
         self._windows = windows_of(sleeping.rule, sleeping.clock)
         self._coming: deque[tuple[float, float]] = deque()  # the next windows, if known
+        self.expected_end: Mapping[int, float] = {}
         self.busy: set[int] = set()
         self.resizing: list[int] = []
         self._released: set[int] = set()  # of the busy nodes, those that jobs have released
@@ -104,6 +108,15 @@ class WindowedCluster(SwitchedCluster):
         while True:
             self._coming.append(next(self._windows))
             yield self._coming[-1]
+
+    def take(self, job: int, count: int, now: float, on: Sequence[int] = ()) -> list[int]:
+        """Allocate idle nodes as a cluster does, first those that stay on if the job may run into the window."""
+        first = bisect_left(self.idle, self.members)
+        others = self.idle[first : first + count]
+        if on or self._choose or first == 0 or not others or self.expected_end[job] <= self.begin:
+            return super().take(job, count, now, on)
+        nodes = super().take(job, len(others), now, others)  # the first node of the job is one of these
+        return nodes + super().take(job, count - len(others), now) if len(others) < count else nodes
 
     def released(self) -> set[int]:
         """Return the busy nodes that are not busy any more."""

@@ -86,6 +86,9 @@ class Simulator:
         self.scheduler = scheduler_on(
             pools, jobs, self.cluster, policy, self, interval_s=scheduling.interval_s, priority=scheduling.priority
         )
+        if isinstance(self._sleeper, WindowedCluster):
+            assert isinstance(self.scheduler, Scheduler)  # no pools: `Sleeping.check`
+            self._sleeper.expected_end = self.scheduler.state.expected_end
         self.runtime_model = timing.runtime_model
         self.overheads = timing.overheads.times(timing.speed)
         self.delays = Delays(self.overheads, drawn, pauses)
