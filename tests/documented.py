@@ -297,7 +297,7 @@ def machine(path: Path) -> None:
 
 
 def asleep(path: Path) -> None:
-    path.write_text(packages.files_of(ROOT / "docs/reference/power.md")["asleep.yaml"])
+    path.write_text(packages.files_of(ROOT / "docs/reference/power.md")[path.name])
 
 
 def best_fit(path: Path) -> None:
@@ -319,6 +319,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "runs": runs,
     "bestfit.py": best_fit,
     "asleep.yaml": asleep,
+    "nights.yaml": asleep,
     "real.csv": strangers,
     "log.csv": strangers,
     "sim.csv": strangers,
@@ -337,7 +338,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "resv.txt": reservations,
     "outages.csv": outages,
     "twenty.csv": lambda path: path.write_text((ROOT / "docs/reference/twenty.csv").read_text(encoding="utf-8")),
-    **dict.fromkeys(["machine.yaml", "sleeping.yaml", "compared.yaml"], machine),
+    **dict.fromkeys(["machine.yaml", "sleeping.yaml", "windows.yaml", "compared.yaml"], machine),
     "slurm.conf": slurm_conf,
     "slurm.conf.new": slurm_conf,
     "knl.parquet": of_cori,

@@ -22,12 +22,13 @@ from tests.commands import call
 from tests.runs import by_node, lending_run, make_run
 from tests.validation.test_schemas import problems
 from tracebed.ground.table import Table, repeated, texts
+from tracebed.machine.calendar import UNDATED, Clock
 from tracebed.machine.machine import Machine, NodeClass
 from tracebed.machine.nodes import NodeFacts
 from tracebed.machine.power import NodePower, Sleep, Tariff, seconds_of_day
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.validation.metrics import MeasuredRun, PowerModel, metrics
-from tracebed.validation.metrics.power import ASLEEP, PARTS, UNDATED, solar_power
+from tracebed.validation.metrics.power import ASLEEP, PARTS, solar_power
 from tracebed.validation.report.gantt import sleep_blocks
 from tracebed.validation.report.runs import pictures, render
 
@@ -312,17 +313,17 @@ def test_changes_of_cores_by_an_operator_change_the_energy() -> None:
 def test_the_sun_follows_the_clock_of_the_workload() -> None:
     """Time 0 is 18:00 in New York, so that the panels give their power of the night until 06:00 there."""
     start = datetime(2026, 7, 1, 18, tzinfo=ZoneInfo("America/New_York")).timestamp()
-    sun = solar_power(TARIFF, {"unix_start": start, "time_zone": "America/New_York"}, 0, 86_400)
+    sun = solar_power(TARIFF, Clock(start, "America/New_York"), 0, 86_400)
     assert sun.times.tolist() == [0, 43_200, 86_400]
     assert sun.values.tolist() == pytest.approx([20, 200, 0])
-    undated = solar_power(TARIFF, {}, 0, 86_400)
+    undated = solar_power(TARIFF, Clock(), 0, 86_400)
     assert undated.times.tolist() == [0, 21_600, 64_800, 86_400]
     assert undated.values.tolist() == pytest.approx([20, 200, 20, 0])
 
 
 def test_a_day_of_a_change_of_the_clock_is_longer_or_shorter() -> None:
-    zone = {"unix_start": datetime(2026, 3, 29, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()}
-    sun = solar_power(TARIFF, zone | {"time_zone": "Europe/Berlin"}, 0, 86_400)
+    start = datetime(2026, 3, 29, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+    sun = solar_power(TARIFF, Clock(start, "Europe/Berlin"), 0, 86_400)
     assert sun.times.tolist()[1:3] == [5 * 3600, 17 * 3600]
 
 

@@ -17,7 +17,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -151,9 +151,13 @@ class OutageSource:
 SOURCES: Registry[OutageSource] = Registry("tracebed.outages", "source of outages", OutageSource)
 
 
+DAY_S = 86_400
+UNDATED = "the date of time 0 of the workload is unknown: time 0 counts as midnight"
+
+
 @dataclass(frozen=True)
 class Clock:
-    """The clock of a workload, which makes trace seconds of dates.
+    """The clock of a workload, which makes trace seconds of dates and of times of the day.
 
     Attributes:
         unix_start: Unix time of time 0, s; None: unknown.
@@ -167,6 +171,27 @@ class Clock:
     def of(cls, provenance: Provenance) -> Clock:
         """Return the clock of a workload."""
         return cls(provenance.unix_start, provenance.time_zone or "")
+
+    @property
+    def time_zone(self) -> tzinfo | None:
+        """The time zone; None: it is not stated, or there is no such zone."""
+        try:
+            return ZoneInfo(self.zone) if self.zone else None
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            return None
+
+    def day(self, at: float) -> int:
+        """Return the number of the day of an instant, trace s. Without a date of time 0, time 0 begins day 0."""
+        if self.unix_start is None:
+            return math.floor(at / DAY_S)
+        return datetime.fromtimestamp(self.unix_start + at, self.time_zone or UTC).toordinal()
+
+    def instant(self, day: int, second: int) -> float:
+        """Return the trace seconds of a second of a day, by the clock of the time zone; UTC if that is unknown."""
+        if self.unix_start is None:
+            return float(DAY_S * day + second)
+        local = datetime.combine(date.fromordinal(day), time()) + timedelta(seconds=second)
+        return local.replace(tzinfo=self.time_zone or UTC).timestamp() - self.unix_start
 
     def seconds(self, text: str, where: str) -> float:
         """Return the trace seconds of a date in ISO 8601, or of a number of seconds since time 0.

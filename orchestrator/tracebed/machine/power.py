@@ -73,7 +73,8 @@ class Sleep:
     """When nodes are switched off. One of two rules.
 
     `windows`: each day from `start` to `end`, a share of the nodes, the first ones, is off. A node of these that has a
-    job is switched off when it is idle. Before the window, a job takes such a node only if its limit ends by then.
+    job is switched off when it is idle. Under the executor `nights`, a job takes such a node before the window only if
+    its limit ends by then.
     `idle`: a node that has been idle for `idle_s` is switched off; as many idle nodes as the first waiting job needs
     stay on. A node that is off is switched on for the job that gets it, which then waits for the boot.
 
@@ -102,8 +103,9 @@ class Sleep:
         bounds.check("share", self.share, 0, 1)
         bounds.check("idle_s", self.idle_s, 0, bounds.MAX_SECONDS)
         bounds.check("keep", self.keep, 0, bounds.MAX_MACHINE)
-        if seconds_of_day("start", self.start) == seconds_of_day("end", self.end):
-            raise InputError("the window in which nodes are off is empty", hint="give start and end that differ")
+        if (seconds_of_day("start", self.start) - seconds_of_day("end", self.end)) % 86_400 == 0:
+            what = f"the window in which nodes are off begins at {self.start}, and ends at {self.end}"
+            raise InputError(what, hint="give two times of the day that differ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +147,12 @@ class Tariff:
         bounds.check("solar_night", self.solar_night, 0, 1)
         if not seconds_of_day("sunrise", self.sunrise) < seconds_of_day("sunset", self.sunset):
             raise InputError(f"the sun sets at {self.sunset}, and rises at {self.sunrise}", hint="give sunset after it")
+
+
+def share_of(nodes: int, share: float) -> int:
+    """Return how many of `nodes` nodes a share is, rounded down."""
+    # The difference of rounded numbers, as in the program that published the rule `windows`: 0.29 of 100 nodes are 29.
+    return int(nodes * (1.0 - (1.0 - share)))
 
 
 def seconds_of_day(name: str, text: str) -> int:

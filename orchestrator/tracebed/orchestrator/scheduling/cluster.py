@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, groupby
@@ -211,6 +211,13 @@ class Cluster:
     def order(self, job: int, nodes: Sequence[int]) -> None:
         """Set the order in which `nodes`, all nodes of `job`, were allocated. `job` has never been resized."""
         self._held[job] = [(since, list(nodes)) for since, _ in self._held[job]]
+
+    def put_last(self, job: int, nodes: Collection[int]) -> None:
+        """Let `job` release `nodes` first when it shrinks: put them last in the order of allocation."""
+        groups = self._held[job]
+        kept = [(since, [node for node in held if node not in nodes]) for since, held in groups]
+        last = [(since, [node for node in held if node in nodes]) for since, held in groups]
+        self._held[job] = [(since, held) for since, held in (*kept, *last) if held]
 
     def lend(self, owner: int, guest: int, nodes: Sequence[int], cores: int, now: float) -> None:
         """Allocate to `guest` `cores` cores on each of `nodes`. `owner` must be the only job there."""

@@ -505,6 +505,7 @@ class Scheduler:
         self._resized_in_call = False
         self._ends_later = False  # whether a job waits for the boot of its nodes since the last call
         self._resizes: set[int] = set()  # jobs with a pending resize
+        self._leaving: dict[int, int] = {}  # job -> number of drained nodes that its pending resize will release
         self._held: set[int] = set()  # submitted jobs that wait for other jobs
         self._wake = math.inf
         self._calls_at_instant = (-math.inf, 0)  # an instant, and the number of calls that the policy requested at it
@@ -607,6 +608,7 @@ class Scheduler:
             state.resizing.discard(job)
             state.reserved.clear()
         self._resizes.discard(job)
+        self._leaving.pop(job, None)
         if self._shares:
             state.can_host[job] = 0
         if gaining:
@@ -671,20 +673,62 @@ class Scheduler:
 
     def node_drained(self, node: int, now: float) -> None:
         """Handle that no other job may start on `node`. The jobs on the node continue."""
+        self.nodes_drained([node], now)
+
+    def nodes_drained(self, nodes: Collection[int], now: float) -> None:
+        """Handle that no other job may start on `nodes`, as `node_drained`."""
         self.state.now = now
-        self.cluster.lose(node)
-        self.state.drained.add(node)
-        self._count_drained(self.cluster.jobs_on(node))
+        for node in nodes:
+            self.cluster.lose(node)
+        self.state.drained.update(nodes)
+        self._count_drained(self._holders(nodes))
         self.nodes_changed()
 
     def node_back(self, node: int, now: float) -> None:
         """Handle the return of the lost or drained `node`."""
+        self.nodes_back([node], now)
+
+    def nodes_back(self, nodes: Collection[int], now: float) -> None:
+        """Handle the return of the lost or drained `nodes`."""
         self.state.now = now
-        self.cluster.restore(node)
-        if node in self.state.drained:
-            self.state.drained.remove(node)
-            self._count_drained(self.cluster.jobs_on(node))
+        for node in nodes:
+            self.cluster.restore(node)
+        if drained := self.state.drained.intersection(nodes):
+            self.state.drained -= drained
+            self._count_drained(self._holders(drained))
         self.nodes_changed()
+
+    def leave(self, job: int, below: int, now: float) -> bool:
+        """Shrink the running malleable `job` off nodes with numbers `below` a number, as far as possible.
+
+        The job keeps its first node and its minimum. No promise counts on the nodes that it releases. Return False if
+        it has a pending resize, so that this is to be done later.
+        """
+        state, jobs, cluster = self.state, self.jobs, self.cluster
+        state.now = now
+        if job not in state.size or not jobs.malleable[job] or job in state.cancelling or job in state.failing:
+            return True
+        if job in self._resizes:
+            return False
+        held, before = cluster.owned(job), state.size[job]
+        leaving = [node for node in held[1:] if node < below][: max(0, before - jobs.low[job])]
+        if not leaving:
+            return True
+        cluster.put_last(job, leaving)
+        self._leaving[job] = len(leaving)
+        state.size[job] = before - len(leaving)
+        state.requested.pop(job, None)
+        state.resizing.add(job)
+        self._resizes.add(job)
+        self._expect(job, state.expected_end[job])
+        if self.executor.resize(job, before, cluster.owned(job)[: -len(leaving)]):
+            self.resized(job, now)
+        return True
+
+    def _holders(self, nodes: Collection[int]) -> list[int]:
+        """Return the running jobs that hold some of `nodes`."""
+        chosen = {*nodes}
+        return [job for job in self.state.size if not chosen.isdisjoint(self.cluster.nodes_of(job))]
 
     def _count_drained(self, jobs: Iterable[int]) -> None:
         """Count the drained nodes of running jobs, which are not idle after the ends of these jobs.
@@ -693,10 +737,9 @@ class Scheduler:
         """
         state = self.state
         for job in jobs:
-            if job not in state.size:
-                continue  # a job of another part of the cluster
             state.draining.pop(job, None)
-            if count := len(state.drained.intersection(self.cluster.nodes_of(job))):
+            count = len(state.drained.intersection(self.cluster.nodes_of(job)))
+            if count := max(0, count - self._leaving.get(job, 0)):
                 state.draining[job] = count
                 state.resizing.add(job)
             elif job not in self._resizes and job not in state.failing:
@@ -714,7 +757,7 @@ class Scheduler:
         self._resizes.discard(job)
         if job not in state.failing and job not in state.draining:
             state.resizing.discard(job)
-        if released := self._promises.released(job):
+        if released := self._promises.released(job) + self._leaving.pop(job, 0):
             self.cluster.shrink(job, released, now)
             if job in state.draining:
                 self._count_drained([job])

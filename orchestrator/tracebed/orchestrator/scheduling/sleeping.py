@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import InputError
+from tracebed.machine.calendar import Clock
 from tracebed.machine.machine import Machine
 from tracebed.machine.power import PowerState, Sleep
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -32,10 +33,12 @@ class Sleeping:
     """Duration of the boot of each node, s, shape (nodes,)."""
     shutdown_s: FloatArray
     """Duration of the shutdown of each node, s, shape (nodes,)."""
+    clock: Clock = field(default_factory=Clock)
+    """The clock of the workload, of the times of the day."""
 
     @classmethod
-    def of(cls, machine: Machine) -> Sleeping | None:
-        """Return the sleep of a machine; None: no node is switched off.
+    def of(cls, machine: Machine, clock: Clock | None = None) -> Sleeping | None:
+        """Return the sleep of a machine; None: no node is switched off. `clock`: that of the workload.
 
         Raises:
             InputError: the power of a class of nodes is unknown.
@@ -52,7 +55,7 @@ class Sleeping:
         boot_s, shutdown_s = (
             np.repeat([getattr(power, name) for power in powers], counts) for name in ("boot_s", "shutdown_s")
         )
-        return cls(machine.sleep, boot_s.astype(np.float64), shutdown_s.astype(np.float64))
+        return cls(machine.sleep, boot_s.astype(np.float64), shutdown_s.astype(np.float64), clock or Clock())
 
     def check(self, machine: Machine, policy: Policy, *, outages: bool) -> None:
         """Raise InputError if the nodes of a simulation or of a replay cannot sleep."""
@@ -66,15 +69,66 @@ class Sleeping:
             raise InputError("nodes that have outages do not sleep", hint="leave out `sleep`, or the outages")
 
 
-class SleepingCluster(Cluster):
+class SwitchedCluster(Cluster):
+    """A cluster whose nodes are switched off and on.
+
+    A number beyond those of the jobs holds nodes that no job can have until a known instant.
+
+    Attributes:
+        next: the next instant at which nodes change, or may change, s; infinite: there is none.
+        windows: number of windows in which nodes are off that have begun.
+    """
+
+    next: float
+    windows = 0
+
+    def __init__(
+        self,
+        cores: Sequence[int],
+        sockets: Sequence[int] | None,
+        placement: str = FIRST,
+        *,
+        sleeping: Sleeping,
+        power: PowerChanges,
+        jobs: int,
+    ) -> None:
+        """Start with nodes that are on. Changes are added to `power`. `jobs`: their number."""
+        super().__init__(cores, sockets, placement)
+        self._rule = sleeping.rule
+        self._boot_s, self._shutdown_s = sleeping.boot_s.tolist(), sleeping.shutdown_s.tolist()
+        self._power, self._jobs = power, jobs
+        self._stops: list[tuple[float, int]] = []  # until when numbers hold nodes, and the numbers
+        self._due = math.inf  # when nodes may change besides
+
+    def _set_aside(self, number: int, nodes: list[int], now: float) -> None:
+        """Let `number` hold idle nodes."""
+        self._held[number] = [(now, sorted(nodes))]
+        stopping = set(nodes)
+        self.idle = [node for node in self.idle if node not in stopping]
+
+    def stopped(self, now: float) -> Iterator[int]:
+        """Yield the numbers that have held nodes until now. These nodes are idle."""
+        while self._stops and self._stops[0][0] <= now:
+            _, number = heappop(self._stops)
+            ((_, nodes),) = self._held.pop(number)
+            self._are_idle(nodes)
+            self.idle = sorted(self.idle + nodes)
+            yield number
+        self._set_next()
+
+    def _are_idle(self, nodes: list[int]) -> None:
+        """Note that no number holds `nodes` any more. Here: nothing."""
+
+    def _set_next(self) -> None:
+        self.next = min(self._due, self._stops[0][0] if self._stops else math.inf)
+
+
+class SleepingCluster(SwitchedCluster):
     """A cluster whose nodes are switched off after some idle time, and boot for a job.
 
     Nodes that are off are idle. Nodes that are being switched off are not: a number beyond those of the jobs holds
     them until they are off. A job gets idle nodes that are on, then those that boot, then those that are off, lowest
     numbers first, if neither a policy nor a placement chooses them.
-
-    Attributes:
-        next: the next instant at which nodes are off, or may be switched off, s; infinite: there is none.
     """
 
     def __init__(
@@ -87,18 +141,14 @@ class SleepingCluster(Cluster):
         power: PowerChanges,
         jobs: int,
     ) -> None:
-        """Start with nodes that are on, and idle since time 0. Changes are added to `power`. `jobs`: their number."""
-        super().__init__(cores, sockets, placement)
-        self._rule = sleeping.rule
-        self._boot_s, self._shutdown_s = sleeping.boot_s.tolist(), sleeping.shutdown_s.tolist()
-        self._power, self._jobs = power, jobs
+        """Start with nodes that are on, and idle since time 0. The rest is as for `SwitchedCluster`."""
+        super().__init__(cores, sockets, placement, sleeping=sleeping, power=power, jobs=jobs)
         self._on_from = [0.0] * len(cores)  # infinite: the node is off, or is being switched off
         self._off: set[int] = set()  # the idle nodes that are off
         self._waking: set[int] = set()  # idle nodes that were booting when their job gave them back
         self._idle_since = [0.0] * len(cores)  # NaN: the node is not idle, or not on
         # (since, -node) of each idle node, longest idle first, then highest number; an entry may be outdated
         self._resting = [(0.0, -node) for node in reversed(range(len(cores)))]
-        self._stops: list[tuple[float, int]] = []  # when nodes are off, and the number that holds them
         self.next = self._due = self._rule.idle_s
 
     def on_from(self, nodes: Sequence[int], now: float) -> float:
@@ -177,12 +227,6 @@ class SleepingCluster(Cluster):
             yield number, len(nodes), until
         self._set_next()
 
-    def _set_aside(self, number: int, nodes: list[int], now: float) -> None:
-        """Let `number` hold idle nodes until they are off."""
-        self._held[number] = [(now, sorted(nodes))]
-        stopping = set(nodes)
-        self.idle = [node for node in self.idle if node not in stopping]
-
     def _rested(self, now: float, needed: int) -> list[int]:
         """Return the nodes that have been idle for long enough, and are no longer idle (`switch_off`)."""
         nodes: list[int] = []
@@ -196,18 +240,8 @@ class SleepingCluster(Cluster):
             self._due = math.inf  # until a job releases nodes
         return nodes
 
-    def stopped(self, now: float) -> Iterator[int]:
-        """Yield the numbers that have held nodes which are off now. These nodes are idle."""
-        while self._stops and self._stops[0][0] <= now:
-            _, number = heappop(self._stops)
-            ((_, nodes),) = self._held.pop(number)
-            self._off.update(nodes)
-            self.idle = sorted(self.idle + nodes)
-            yield number
-        self._set_next()
-
-    def _set_next(self) -> None:
-        self.next = min(self._due, self._stops[0][0] if self._stops else math.inf)
+    def _are_idle(self, nodes: list[int]) -> None:
+        self._off.update(nodes)
 
 
 class WatchedCluster(SleepingCluster):

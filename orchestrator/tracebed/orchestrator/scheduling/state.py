@@ -241,8 +241,8 @@ class State:
             with `Resize`. Without an answer, the job continues with its nodes. A request of a job with a pending resize
             waits until the resize has taken effect.
         cancelling: running jobs that the policy has cancelled and that have not ended yet.
-        stopping: nodes that are being switched off: the number that holds them in the cluster, beyond those of the jobs
-            -> the instant at which they are off and idle, s.
+        stopping: nodes that are being switched off, or are off in a window: the number that holds them in the cluster,
+            beyond those of the jobs -> the instant at which they are idle, s.
         since: running job that shares no nodes -> instant of its last start, s.
         ran: suspended or continued job -> time for which it ran before it was last suspended, s.
         reserved: waiting job -> reserved start time, s, in the order of the reservations.
@@ -317,6 +317,14 @@ class State:
         calls the policy for one after the other.
         """
         return nodes_of(self.cluster.mask)
+
+    def asleep(self, at: float) -> int:
+        """Return the mask of the nodes that are being switched off, or off in a window, and not idle at `at`, s."""
+        asleep = 0
+        for number, until in self.stopping.items():
+            if until > at:
+                asleep |= mask_of(self.cluster.owned(number))
+        return asleep
 
     def fits(self, job: int) -> bool:
         """Return whether the waiting `job` can start now, on its minimum size."""

@@ -25,7 +25,7 @@ from tracebed.converters.workload import FloatArray, IntArray, Kind, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
 from tracebed.machine.machine import Machine
-from tracebed.machine.power import seconds_of_day
+from tracebed.machine.power import seconds_of_day, share_of
 from tracebed.orchestrator.executors import Options
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -158,8 +158,7 @@ def simulate(inputs: Inputs, rules: Rules) -> Outcome:
         MemoryError: there is no memory.
     """
     count = len(inputs.submit)
-    # The difference of rounded numbers, as in the published program: 30 % of 10 nodes are 3, and 1 - 0.7 is below 0.3.
-    targets = int(rules.nodes * (1.0 - (1.0 - rules.share)))
+    targets = share_of(rules.nodes, rules.share)
     window = [at % 86_400 for at in rules.window]
     numbers = [count, rules.nodes, targets, rules.malleable, rules.share > 0, rules.shrinks, *window]
     codes = ("f8",) * 5 + ("i4",) * 3 + ("u1",)

@@ -19,7 +19,7 @@ from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of, unknown
 from tracebed.ground.states import JobState
-from tracebed.machine.calendar import Calendar
+from tracebed.machine.calendar import UNDATED, Calendar, Clock
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
 from tracebed.machine.pools import Pools
@@ -109,7 +109,7 @@ class Simulation:
         interference, pauses = Interference.of(measured), Pauses.of(measured, jobs, timing.speed)
         drawn = None if member is None else self.delays(timing, len(jobs), member)
         calendar, outages = self.outages(workload, nodes, options)
-        if sleeping := Sleeping.of(machine):
+        if sleeping := Sleeping.of(machine, Clock.of(workload.provenance)):
             sleeping.check(machine, policy, outages=outages is not None)
         reason = obstacle(
             jobs,
@@ -156,6 +156,8 @@ class Simulation:
             parameters=({} if member is None else {"member": member}) | calendar,
             warnings=self.ignored(workload, policy),
         )
+        if sleeping and sleeping.rule.rule == "windows" and sleeping.clock.unix_start is None:
+            info.warnings.append(f"{UNDATED} in the window in which nodes are off")
         if (lost := len(simulator.cluster.lost)) and (never := record.state.count(JobState.UNKNOWN)):
             absent = f"{lost:,} of {len(nodes):,} nodes did not return"
             info.warnings.append(f"{counted(never, 'job')} never started, and {absent}")

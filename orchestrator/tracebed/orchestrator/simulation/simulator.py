@@ -7,7 +7,6 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from tracebed.converters.workload import Kind
-from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
 from tracebed.machine.calendar import NodeChange, OutageKind
 from tracebed.machine.pools import Pools
@@ -18,8 +17,9 @@ from tracebed.orchestrator.scheduling.names import SHRINK
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
-from tracebed.orchestrator.scheduling.sleeping import Sleeping, SleepingCluster, switch_off
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, SleepingCluster, SwitchedCluster, switch_off
 from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
+from tracebed.orchestrator.scheduling.windows import WindowedCluster, switch
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses
@@ -30,6 +30,8 @@ END, POINT, RELEASED, CORES, REQUEST = 0, 1, 2, 3, 4
 """Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores, requests."""
 REPORT_EVERY = 4096
 """Number of instants between two reports of the progress."""
+MOST_WINDOWS = 3
+"""Number of windows with nodes that are off, without another event, after which the waiting jobs never start."""
 ROUNDING = 1e-9
 """An iteration counts as complete if at most this part of its work is left, since sums of times are rounded."""
 
@@ -71,21 +73,22 @@ class Simulator:
     ) -> None:
         """Start at time 0 with an idle cluster."""
         scheduling, timing = setup.scheduling, setup.timing
-        if sleeping is not None and sleeping.rule.rule != "idle":
-            what = f"this simulator does not know when a job should leave out nodes that sleep in {sleeping.rule.rule}"
-            raise InputError(what, hint="simulate --with nights, under firstfit or min; or use the rule idle")
         self.jobs = jobs
         self.record = ScheduleRecord(jobs)
         self.cluster = Cluster(cores, sockets, scheduling.placed)
-        self._sleeper: SleepingCluster | None = None
+        self._sleeper: SwitchedCluster | None = None
         if sleeping is not None:
-            self.cluster = self._sleeper = SleepingCluster(
+            kind = SleepingCluster if sleeping.rule.rule == "idle" else WindowedCluster
+            self.cluster = self._sleeper = kind(
                 cores, sockets, scheduling.placed, sleeping=sleeping, power=self.record.power, jobs=len(jobs)
             )
         self.record.unserved = pools.reasons if pools is not None else {}
         self.scheduler = scheduler_on(
             pools, jobs, self.cluster, policy, self, interval_s=scheduling.interval_s, priority=scheduling.priority
         )
+        if isinstance(self._sleeper, WindowedCluster):
+            assert isinstance(self.scheduler, Scheduler)  # no pools: `Sleeping.check`
+            self._sleeper.expected_end = self.scheduler.state.expected_end
         self.runtime_model = timing.runtime_model
         self.overheads = timing.overheads.times(timing.speed)
         self.delays = Delays(self.overheads, drawn, pauses)
@@ -133,13 +136,17 @@ class Simulator:
         submitted, call, instants = 0, math.inf, 0
         changes = iter(self.outages.changes if self.outages else ())
         change = next(changes, None)
-        sleeper = self._sleeper
+        sleeper, windows = self._sleeper, 0
         while True:
-            now = min(arrivals.next, heap[0][0] if heap else math.inf, call)
+            event = min(arrivals.next, heap[0][0] if heap else math.inf)
+            now = min(event, call)
             if change is not None and change.at < now and (now < math.inf or scheduler.waiting):
                 now = change.at  # waiting jobs may need a node that returns
-            if sleeper is not None and sleeper.next < now and (now < math.inf or scheduler.waiting):
-                now = sleeper.next
+            if sleeper is not None:
+                windows = sleeper.windows if event < math.inf else windows
+                waits = scheduler.waiting and sleeper.windows - windows < MOST_WINDOWS
+                if sleeper.next < now and (now < math.inf or waits):
+                    now = sleeper.next
             if now == math.inf or now > self.until:
                 break
             self._now = now
@@ -151,7 +158,7 @@ class Simulator:
                 change = next(changes, None)
                 event_occurred = True
             if sleeper is not None:
-                event_occurred |= self._nodes_off(sleeper, now)
+                event_occurred |= self._switch(sleeper, now)
             while arrivals.next <= now:
                 submitted += self._arrive(now)
                 event_occurred = True
@@ -160,7 +167,7 @@ class Simulator:
                 call = min(call, self._call_time(scheduler.due(now)))
             if call <= now:
                 call = self._call_time(self._decide(now))
-            if sleeper is not None:
+            if isinstance(sleeper, SleepingCluster):
                 assert isinstance(scheduler, Scheduler)  # no pools: `Sleeping.check`
                 switch_off(sleeper, scheduler, now)
             instants += 1
@@ -169,10 +176,13 @@ class Simulator:
         self._close()
         return self.record
 
-    def _nodes_off(self, sleeper: SleepingCluster, now: float) -> bool:
-        """Handle that nodes are off now; return whether there are any."""
-        scheduler, numbers = self.scheduler, [*sleeper.stopped(now)]
+    def _switch(self, sleeper: SwitchedCluster, now: float) -> bool:
+        """Handle that nodes are off now, or on; return whether there are any."""
+        scheduler = self.scheduler
         assert isinstance(scheduler, Scheduler)  # nodes of pools do not sleep
+        if isinstance(sleeper, WindowedCluster):
+            return switch(sleeper, scheduler, now)
+        numbers = [*sleeper.stopped(now)]
         for number in numbers:
             scheduler.stopped(number, now)
         return bool(numbers)

@@ -7,16 +7,15 @@ between two steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import TYPE_CHECKING, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray
 from tracebed.ground.table import expanded
+from tracebed.machine.calendar import Clock
 from tracebed.machine.power import NodePower, PowerState, Tariff, seconds_of_day
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.steps import Steps
@@ -25,14 +24,12 @@ from tracebed.validation.statistics import sum_of_products
 if TYPE_CHECKING:
     from tracebed.machine.machine import Machine
 
-DAY_S = 86_400.0
 KWH_J = 3.6e6
 ASLEEP = (PowerState.BOOT, PowerState.SHUTDOWN, PowerState.OFF)
 """The states other than on, in the order of `SleepPeriods.state`."""
 PARTS = ("busy", "idle", "boot", "shutdown", "off")
 """The parts of the power: cores that jobs hold and other cores of nodes that are on, and the other nodes by state."""
 ABOVE_IDLE = "above idle"
-UNDATED = "the date of time 0 of the workload is unknown: time 0 counts as midnight"
 
 
 @dataclass(frozen=True)
@@ -184,39 +181,18 @@ def power_use(
     return PowerUse(edges, watts)
 
 
-def solar_power(tariff: Tariff, provenance: Mapping[str, object], start: float, end: float) -> Steps:
+def solar_power(tariff: Tariff, clock: Clock, start: float, end: float) -> Steps:
     """Return the power of the solar panels from `start` to `end`, trace s, W.
 
     Sunrise and sunset are times of the clock of the workload: of its time zone, UTC if it is unknown. If the date of
     time 0 is unknown, too, time 0 is midnight.
     """
     rise, fall = seconds_of_day("sunrise", tariff.sunrise), seconds_of_day("sunset", tariff.sunset)
-    unix = provenance.get("unix_start")
-    if isinstance(unix, (int, float)):
-        zone = zone_of(provenance) or UTC
-        first, last = (datetime.fromtimestamp(unix + instant, zone).date() for instant in (start, end))
-        days = [first + timedelta(days=day) for day in range((last - first).days + 1)]
-        rises, falls = (np.array([_instant(day, second, zone) - unix for day in days]) for second in (rise, fall))
-    else:
-        midnights = DAY_S * np.arange(np.floor(start / DAY_S), np.floor(end / DAY_S) + 1)
-        rises, falls = midnights + rise, midnights + fall
-    starts, ends = (np.clip(times, start, end) for times in (rises, falls))
+    days = range(clock.day(start), clock.day(end) + 1)
+    starts, ends = (np.clip([clock.instant(day, at) for day in days], start, end) for at in (rise, fall))
     night = tariff.solar_night * tariff.solar_w
     weights = np.append(np.full(len(starts), tariff.solar_w - night), night)
     return Steps.count(np.append(starts, start), np.append(ends, end), weights)
-
-
-def zone_of(provenance: Mapping[str, object]) -> tzinfo | None:
-    """Return the time zone of a workload; None: it is not stated, or there is no such zone."""
-    try:
-        return ZoneInfo(str(provenance["time_zone"])) if provenance.get("time_zone") else None
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return None
-
-
-def _instant(day: date, second: int, zone: tzinfo) -> float:
-    """Return the Unix time of a second of a day on the clock of a time zone, s."""
-    return (datetime.combine(day, time()) + timedelta(seconds=second)).replace(tzinfo=zone).timestamp()
 
 
 @dataclass(frozen=True)

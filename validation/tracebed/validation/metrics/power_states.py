@@ -5,12 +5,13 @@ Modelled: power of the classes of the machine x time. The states and what jobs h
 
 from __future__ import annotations
 
+from tracebed.machine.calendar import UNDATED, Clock
 from tracebed.machine.power import PowerState, Tariff
 from tracebed.orchestrator.runs.steps import Steps, Window, full
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.measured import MeasuredRun, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric
-from tracebed.validation.metrics.power import ABOVE_IDLE, ASLEEP, PARTS, UNDATED, Supply, solar_power, zone_of
+from tracebed.validation.metrics.power import ABOVE_IDLE, ASLEEP, PARTS, Supply, solar_power
 
 HOUR_S = 3600.0
 NO_WINDOW = "the window is empty"
@@ -53,22 +54,23 @@ def clock_note(run: MeasuredRun) -> str:
     machine = run.run.info.machine
     if machine is None or machine.tariff is None or not machine.tariff.solar_w:
         return ""
-    provenance = _provenance(run)
-    if provenance.get("unix_start") is None:
+    clock = _clock(run)
+    if clock.unix_start is None:
         return UNDATED
-    if zone_of(provenance) is None:
-        return f"the time zone of the workload is {provenance.get('time_zone') or 'unknown'}: sunrise and sunset in UTC"
+    if clock.time_zone is None:
+        return f"the time zone of the workload is {clock.zone or 'unknown'}: sunrise and sunset in UTC"
     return ""
 
 
-def _provenance(run: MeasuredRun) -> dict[str, object]:
-    return run.run.info.workload.get("provenance") or {}
+def _clock(run: MeasuredRun) -> Clock:
+    provenance = run.run.info.workload.get("provenance") or {}
+    return Clock(provenance.get("unix_start"), provenance.get("time_zone") or "")
 
 
 def panels(run: MeasuredRun, end: float) -> Steps:
     """Return the power of the solar panels from the first submission to `end`, s after it, W."""
     zero = origin(run.run)
-    solar = solar_power(tariff_of(run), _provenance(run), zero, zero + end)
+    solar = solar_power(tariff_of(run), _clock(run), zero, zero + end)
     return Steps(solar.times - zero, solar.values)
 
 

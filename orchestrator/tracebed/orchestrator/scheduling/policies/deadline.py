@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
 from typing import ClassVar
 
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
+from tracebed.orchestrator.scheduling.reservations import Hold
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, ParameterTable, Reject, Reserve, Start, State, Wake
 
 PASSED = "its deadline has passed"
@@ -58,8 +61,8 @@ def planned(state: State, job: int, shape: Callable[..., Sequence[int] | None], 
     deadline, length = jobs.deadline_of(job), jobs.limit[job] + margin_s
     since, nodes = max(state.now, jobs.earliest_of(job)), min(jobs.nodes[job], state.total)
     enough = False
-    for at, bits in state.reservations.openings(max(length, SHORTEST_S), since, deadline - length):
-        free = bits & ~out
+    for at, bits in _openings(state, max(length, SHORTEST_S), since, deadline - length):
+        free = bits & ~out & ~state.asleep(at)
         if at + length > deadline or free.bit_count() < nodes:
             continue
         enough = True
@@ -72,6 +75,13 @@ def planned(state: State, job: int, shape: Callable[..., Sequence[int] | None], 
         return Reject(job, f"{length:g} s from its earliest start are too long for its deadline")
     what = f"no admissible shape of {nodes} nodes is free" if enough else f"fewer than {nodes} nodes are free"
     return Reject(job, f"{what} for {length:g} s before its deadline")
+
+
+def _openings(state: State, length: float, since: float, until: float) -> Iterator[tuple[float, int]]:
+    """Yield the instants at which a job may start as `Reservations.openings`, and those at which nodes are on again."""
+    openings = state.reservations.openings
+    woken = sorted({at for at in state.stopping.values() if since < at <= until})
+    return merge(openings(length, since, until), *(islice(openings(length, at, at), 1) for at in woken))
 
 
 def late(state: State) -> Iterator[Cancel | Reject]:
@@ -91,8 +101,14 @@ def extensions(state: State, margin_s: float) -> Iterator[Cancel | Reserve]:
     limit has not ended. A job that has not started in time, or has reserved a lost node, needs another reservation.
     """
     jobs, reservations, now, lost = state.jobs, state.reservations, state.now, state.cluster.lost
+
+    def lacks_nodes(hold: Hold) -> bool:
+        if lost and not lost.isdisjoint(hold.nodes):
+            return True
+        return bool(state.stopping) and state.asleep(max(now, hold.start)) & mask_of(hold.nodes) != 0
+
     holds = reservations.holds.items()
-    for job, hold in [item for item in holds if item[1].end <= now or (lost and not lost.isdisjoint(item[1].nodes))]:
+    for job, hold in [(job, hold) for job, hold in holds if hold.end <= now or lacks_nodes(hold)]:
         if job in state.queue:
             yield Reserve(job, math.inf)
         elif hold.end <= state.now and job not in state.cancelling and job not in state.failing:

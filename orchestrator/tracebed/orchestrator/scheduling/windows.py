@@ -1,0 +1,200 @@
+"""Nodes that are off in a window of each day: when they are switched off and on, and which jobs leave them."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappush
+
+from tracebed.machine.calendar import Clock
+from tracebed.machine.power import PowerState, Sleep, seconds_of_day, share_of
+from tracebed.orchestrator.scheduling.names import FIRST
+from tracebed.orchestrator.scheduling.record import PowerChanges
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, SwitchedCluster
+
+
+def windows_of(rule: Sleep, clock: Clock) -> Iterator[tuple[float, float]]:
+    """Yield begin and end of each window that ends after time 0, trace s, without end."""
+    start, end = seconds_of_day("start", rule.start), seconds_of_day("end", rule.end)
+    day, last = clock.day(0.0) - 2, 0.0
+    while True:
+        day += 1
+        # A change to summer time may let a window begin before the end of the last one, or let one last no time.
+        begin, until = clock.instant(day, start), clock.instant(day + (end < start), end)
+        if begin < until and until > last:
+            yield (max(begin, last) if last else begin), until
+            last = until
+
+
+class WindowedCluster(SwitchedCluster):
+    """A cluster whose first nodes are off in a window of each day.
+
+    A number beyond those of the jobs holds the nodes from their shutdown to the end of their boot, which is known.
+    Nodes that jobs hold in the window are lost, and switched off when the jobs have released them. If neither a policy
+    nor a placement chooses the nodes, a job that is expected to end after the begin of the next window gets nodes that
+    stay on first.
+
+    Attributes:
+        expected_end: job -> its expected end, s, as in the state of the scheduler.
+        begin: begin of the present or the next window, s. It may be before time 0.
+        end: end of this window, s.
+        is_open: whether this window has begun.
+        members: number of nodes that are off in windows, those with numbers below it.
+        busy: the nodes that were not switched off since jobs hold them, or have held them until now.
+        resizing: the jobs that may leave nodes when their pending resizes have taken effect.
+        shrinks: whether malleable jobs leave nodes that are to be off.
+    """
+
+    def __init__(
+        self,
+        cores: Sequence[int],
+        sockets: Sequence[int] | None,
+        placement: str = FIRST,
+        *,
+        sleeping: Sleeping,
+        power: PowerChanges,
+        jobs: int,
+    ) -> None:
+        """Start before the first window. The arguments are those of `SwitchedCluster`."""
+        super().__init__(cores, sockets, placement, sleeping=sleeping, power=power, jobs=jobs)
+        self.members, self.shrinks = share_of(len(cores), sleeping.rule.share), sleeping.rule.shrink
+        self._windows = windows_of(sleeping.rule, sleeping.clock)
+        self._coming: deque[tuple[float, float]] = deque()  # the next windows, if known
+        self.expected_end: Mapping[int, float] = {}
+        self.busy: set[int] = set()
+        self.resizing: list[int] = []
+        self._released: set[int] = set()  # of the busy nodes, those that jobs have released
+        self._asleep: list[tuple[int, float, float]] = []  # node, when it boots, and when it is on
+        self._await()
+
+    def _await(self) -> None:
+        """Wait for the next window."""
+        self.is_open = False
+        self.begin, self.end = self._coming.popleft() if self._coming else next(self._windows)
+        self._due = max(0.0, self.begin) if self.members else math.inf
+        self._set_next()
+
+    def open(self) -> None:
+        """Begin the window."""
+        self.is_open, self.windows, self._due = True, self.windows + 1, self.end
+        self._set_next()
+
+    def close(self) -> None:
+        """End the window: let the nodes that are off boot."""
+        self.busy.clear()
+        self.resizing.clear()
+        self._await()
+        for node, boots, on in self._asleep:
+            if boots < self.begin:
+                self._power.add(node, boots, PowerState.BOOT)
+                self._power.add(node, on, PowerState.ON)
+        self._asleep = [change for change in self._asleep if not change[1] < self.begin]
+
+    def _boot_time(self, off: float) -> float:
+        """Return when a node boots that is off from `off` on, s: at the end of the window, or of the one at `off`."""
+        boots = max(self.end, off)
+        for begin, end in self._following():
+            if boots < begin:
+                break
+            boots = max(boots, end)
+        return boots
+
+    def _following(self) -> Iterator[tuple[float, float]]:
+        """Yield the windows after this one."""
+        yield from [*self._coming]
+        while True:
+            self._coming.append(next(self._windows))
+            yield self._coming[-1]
+
+    def take(self, job: int, count: int, now: float, on: Sequence[int] = ()) -> list[int]:
+        """Allocate idle nodes as a cluster does, first those that stay on if the job may run into the window."""
+        first = bisect_left(self.idle, self.members)
+        others = self.idle[first : first + count]
+        if on or self._choose or first == 0 or not others or self.expected_end[job] <= self.begin:
+            return super().take(job, count, now, on)
+        nodes = super().take(job, len(others), now, others)  # the first node of the job is one of these
+        return nodes + super().take(job, count - len(others), now) if len(others) < count else nodes
+
+    def released(self) -> set[int]:
+        """Return the busy nodes that are not busy any more."""
+        released = self._released & self.busy
+        self.busy -= released
+        return released
+
+    def switch_off(self, now: float) -> Iterator[tuple[int, int, float]]:
+        """Switch off the idle nodes of the window.
+
+        Yield for all nodes that are on again at one instant: the number that holds them, how many they are, and that
+        instant, s.
+        """
+        if not self.idle or self.idle[0] >= self.members:
+            return
+        since = self.begin if self.begin < 0 and now == 0 else now  # nodes may be off at time 0
+        chosen: dict[float, list[int]] = {}
+        for node in self.idle[: bisect_left(self.idle, self.members)]:
+            off = since + self._shutdown_s[node]
+            self._power.add(node, max(0.0, since), PowerState.SHUTDOWN)
+            self._power.add(node, max(0.0, off), PowerState.OFF)
+            boots = self._boot_time(off)
+            self._asleep.append((node, boots, boots + self._boot_s[node]))
+            chosen.setdefault(boots + self._boot_s[node], []).append(node)
+        for until, nodes in chosen.items():
+            number = self._jobs + min(nodes)
+            self._set_aside(number, nodes, now)
+            heappush(self._stops, (until, number))
+            yield number, len(nodes), until
+        self._set_next()
+
+    def lose(self, node: int) -> None:
+        """Mark `node`, which a job holds, as lost. It is not idle, which need not be searched."""
+        self.lost.add(node)
+        self._released.discard(node)
+
+    def restore(self, node: int) -> None:
+        """Bring `node` back as a cluster does, without a search for the jobs that hold it."""
+        self.lost.discard(node)
+        if node in self._released:
+            self._released.remove(node)
+            insort(self.idle, node)
+
+    def _return_nodes(self, job: int, since: float, nodes: list[int], now: float) -> None:
+        super()._return_nodes(job, since, nodes, now)
+        self._released.update(self.lost.intersection(nodes))
+
+
+def switch(cluster: WindowedCluster, scheduler: Scheduler, now: float) -> bool:
+    """Switch nodes off and on as the window says; return whether jobs may have more or fewer nodes.
+
+    The ends of jobs and the effects of their resizes at `now` have been handled. No decision of a policy releases a
+    node that is lost, so that this is done once at each instant.
+    """
+    numbers = [*cluster.stopped(now)]
+    for number in numbers:
+        scheduler.stopped(number, now)
+    changed = bool(numbers)
+    if cluster.is_open and cluster.end <= now:
+        scheduler.nodes_back([*cluster.busy], now)
+        cluster.close()
+        changed = True
+    if begins := not cluster.is_open and cluster.begin <= now and cluster.members > 0:
+        cluster.open()
+    if not cluster.is_open:
+        return changed
+    if cluster.shrinks:
+        jobs = scheduler.running if begins else cluster.resizing
+        cluster.resizing = [job for job in jobs if not scheduler.leave(job, cluster.members, now)]
+    if released := cluster.released():
+        scheduler.nodes_back([*released], now)
+    off = [*cluster.switch_off(now)]
+    for number, nodes, until in off:
+        scheduler.stopping(number, nodes, until, now)
+    if begins:
+        held = (node for job in scheduler.running for node in cluster.owned(job))
+        cluster.busy = {node for node in held if node < cluster.members}
+        scheduler.nodes_drained([*cluster.busy], now)
+    elif off:
+        scheduler.nodes_changed()
+    return changed or begins or bool(off)
