@@ -166,7 +166,7 @@ def test_no_resumed_replay_hides_that_the_head_was_missing(killed: Path, tmp_pat
 OTHER_DECISIONS = {
     "a start that is removed": "DELETE FROM entries WHERE number = (SELECT MIN(number) FROM entries "
     "WHERE kind = 'start')",
-    "other nodes": "UPDATE entries SET data = replace(data, '\"n', '\"m') WHERE number = (SELECT MIN(number) "
+    "other nodes": "UPDATE entries SET data = replace(data, '[\"n', '[\"m') WHERE number = (SELECT MIN(number) "
     "FROM entries WHERE kind = 'start')",
     "a job that is submitted later": "UPDATE entries SET round = (SELECT MAX(round) FROM entries) "
     "WHERE number = (SELECT MIN(number) FROM entries WHERE kind = 'submit')",

@@ -7,7 +7,7 @@ from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,8 +20,10 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.record import PowerChanges
-from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, shares
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.scheduling.scheduler import Scheduler
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,12 @@ class Mallob(ParameterTable):
     """All jobs run at once, on fair shares of the nodes by priority, which change with each arrival and each end.
 
     Args:
-        shares: nodes in proportion to the `priority` of the jobs, or `equal` ones (equipartition).
+        weights: nodes in proportion to the `priority` of the jobs, or `equal` ones (equipartition).
     """
 
     malleable: ClassVar[bool] = True
 
-    shares: Literal["priority", "equal"] = "priority"
+    weights: Literal["priority", "equal"] = "priority"
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield the cancellations of late jobs, then shrinks, starts and expansions, and the next deadline."""
@@ -45,7 +45,7 @@ class Mallob(ParameterTable):
             zip(
                 chosen,
                 volumes(
-                    [jobs.priority_of(job) if self.shares == "priority" else 1.0 for job in chosen],
+                    [jobs.priority_of(job) if self.weights == "priority" else 1.0 for job in chosen],
                     [jobs.low[job] for job in chosen],
                     [jobs.high[job] for job in chosen],
                     available,
