@@ -340,7 +340,8 @@ def compare(base: Path, seed: int, policy: str, cost: Path, options: Sequence[st
         real = sorted((base / f"{seed}-{own}").glob("rep-*"))
         members = predict(base, seed, options, own, cost)
         found[own] = waits(real, workload), waits(members, workload)
-        files = ["--real", *map(str, real), "--predicted", *map(str, members)]
+        files = [text for run in real for text in ("--real", str(run))]
+        files += [text for member in members for text in ("--predicted", str(member))]
         verdict = subprocess.run(["tracebed", "compare", *files], check=False, capture_output=True, text=True)
         verdicts.append(f"\n{own}, exit status {verdict.returncode}:\n{verdict.stdout}{verdict.stderr}")
     write = sys.stdout.write
