@@ -83,7 +83,7 @@ NOT_RUN = {
     "docs/reference/whatif.md": 3,
     "docs/testbeds/docker.md": 2,
     "docs/testbeds/slurm.md": 1,
-    "docs/testbeds/slurm-layer.md": 2,
+    "docs/testbeds/slurm-layer.md": 1,
     "docs/testbeds/slurm-policies.md": 4,
     "docs/testbeds/ssh.md": 1,
     "docs/testbeds/slurm-scheduler.md": 1,
