@@ -6,9 +6,7 @@
 
 Schäfer et al. (EESP at SC26, "Saving Energy Costs and Time on Supercomputers"). Nothing is fitted: the jobs are those
 of the logs with the draws of the published generator, the rules are those of the executor `nights`, and the machines
-are the shipped ones. A cleaned log has the name of its machine (`cluster` of the published table; `theta` likewise). Of
-each run, `MEMBERS` are predicted: the first has the inputs as they are, the run times of further ones are up to
-`FUZZ_S` longer or shorter. The times of that program are about as exact: a published wait is 5.99997 s.
+are the shipped ones. A cleaned log has the name of its machine (`cluster` of the published table; `theta` likewise).
 """
 
 from __future__ import annotations
@@ -30,8 +28,6 @@ from tracebed.machine.power import NodePower, Tariff, seconds_of_day
 from tracebed.machine.sources import read_machine
 from tracebed.orchestrator.simulation.nights import Inputs, Outcome, Rules, rules_of, simulate
 
-MEMBERS = 1
-FUZZ_S = 3e-5
 THRESHOLD_S = {"cori_haswell": 2.0, "cori_knl": 2.0, "theta": 20.0}
 """The means begin with the first job that waits for longer."""
 SAMPLE_S = 60
@@ -125,30 +121,20 @@ def figures(inputs: Inputs, outcome: Outcome, rules: Rules, machine: Machine, th
 
 
 def predicted(drawn: Drawn) -> list[dict[str, object]]:
-    """Return a row for each run of these jobs, each with the figures of its members."""
+    """Return a row for each run of these jobs."""
     machine = read_machine(MACHINES[drawn.cluster])
     rows = []
     for scheduler, policy in SCHEDULERS.items():
         for off in (0, 10, 30):
             rules = rules_of(machine, policy)._replace(share=off / 100)
-            found = []
-            for member in range(MEMBERS):
-                rng = np.random.default_rng([member, drawn.share])
-                fuzz = FUZZ_S * rng.uniform(-1, 1, len(drawn.inputs.submit)) if member else 0.0
-                inputs = drawn.inputs._replace(run_time=drawn.inputs.run_time + fuzz)
-                found.append(figures(inputs, simulate(inputs, rules), rules, machine, THRESHOLD_S[drawn.cluster]))
             key = (drawn.cluster, drawn.share, drawn.seed, scheduler, f"F{off}")
-            row: dict[str, object] = dict(zip(KEY, key, strict=True))
-            row |= {"window_start_s": found[0]["window_start_s"], "days": found[0]["days"]}
-            for name in FIGURES:
-                values = [figure[name] for figure in found]
-                row |= {name: values[0], f"{name}_least": min(values), f"{name}_most": max(values)}
-            rows.append(row)
+            run = figures(drawn.inputs, simulate(drawn.inputs, rules), rules, machine, THRESHOLD_S[drawn.cluster])
+            rows.append(dict(zip(KEY, key, strict=True)) | run)
     return rows
 
 
 def ledger(logs: list[Path]) -> pd.DataFrame:
-    """Return a row for each published run on these logs: figures, those of the members, and the published ones."""
+    """Return a row for each published run on these logs: figures, the published ones, and the differences."""
     printed = published().set_index(KEY)
     tasks = []
     for path in logs:
@@ -164,7 +150,7 @@ def ledger(logs: list[Path]) -> pd.DataFrame:
     table = table.join(shown, on=KEY)
     for name in FIGURES:
         table[f"{name}_difference"] = table[name] / table[f"published_{name}"] - 1
-    return table
+    return table.sort_values(KEY, ignore_index=True)
 
 
 def lines(table: pd.DataFrame) -> Iterator[str]:
@@ -212,7 +198,7 @@ def main() -> None:
     """Write the ledger, and print the tables."""
     *logs, output = map(Path, sys.argv[1:])
     table = ledger(logs)
-    table.to_csv(output, index=False)
+    table.to_csv(output, index=False, float_format="%.10g")
     sys.stdout.write("\n".join(lines(table)) + "\n")
 
 
