@@ -327,6 +327,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "case.yaml": of_page("real-log"),
     "rehearsal.yaml": of_page("rehearse"),
     "sleepy.yaml": of_page("sleep", folder="testbeds"),
+    "power.yaml": of_page("slurm", folder="reference/policies"),
     "jobs.csv": buffalo,
     "two-runs.csv": buffalo,
     "fit.yaml": fitted,

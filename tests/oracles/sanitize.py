@@ -76,7 +76,8 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     for module in (engine, kernels, evolving, slurm):
         module.LIBRARY = folder / module.LIBRARY.name
     for number in range(cases + large):
-        for sleep in (False, True):
+        # Sleep fills the queue of instants: a large case of it takes minutes with the sanitizers.
+        for sleep in (False, True) if number < cases // 4 else (False,):
             if found := engines.compared(seed + number, large=number >= cases, sleep=sleep):
                 what = f"{' (large)' if number >= cases else ''}{' (sleep)' if sleep else ''}"
                 sys.exit(f"seed {seed + number}{what}: {found}")

@@ -199,10 +199,10 @@ class Forced(Simulation):
                 self._pass_at = self.now
             else:
                 self.now = self._pass_at  # the clock is read at the beginning of the pass
-                self._begin(*more)
+                self._start_on(*more)
         return self
 
-    def _begin(self, token: str, nodes: str) -> None:
+    def _start_on(self, token: str, nodes: str) -> None:
         self._refresh()
         job = self._rows[token][0]
         parts = self._free.choose(self._in.requests[job], mask_of(self._nodes(nodes)))
@@ -277,7 +277,7 @@ class Forced(Simulation):
         self.counts["priorities equal"] += sum(priorities)
         for token, _, start, nodes in tests:
             if start == 0:
-                self._begin(token, nodes)
+                self._start_on(token, nodes)
 
 
 def main() -> None:

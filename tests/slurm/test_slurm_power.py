@@ -22,7 +22,7 @@ from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.conf import read
 from tracebed.slurm.machine import SlurmMachine
-from tracebed.slurm.power_saving import NEVER, PowerRules
+from tracebed.slurm.power_saving import NEVER, PowerRules, recognized
 from tracebed.slurm.simulation.inputs import Associations, Inputs, Outcome, PowerSaving, Preemption
 from tracebed.slurm.simulation.resources import Request, Resources
 
@@ -353,3 +353,10 @@ def test_on_nodes_that_are_on_jobs_start_as_without_power_saving() -> None:
     assert (plain.start, plain.end) == (saved.start, saved.end)
     assert saved.switched == [] or min(each.at for each in saved.switched) > max(saved.end)
     assert not plain.switched
+
+
+def test_a_file_of_power_is_recognized_by_its_first_line_without_a_search() -> None:
+    """A search over the blank lines and comments at the head of a slurm.conf took for ever."""
+    head = "#\n\n \n" * 200
+    assert recognized(f"{head}power:\n  n1: {{busy_w: 2, idle_w: 1}}\n")
+    assert not recognized(f"{head}ClusterName=trial\npower: 3\n")

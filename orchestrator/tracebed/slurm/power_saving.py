@@ -65,7 +65,8 @@ class _PowerFile(Fact):
 
 def recognized(text: str) -> bool:
     """Return whether a text is a file of the power of nodes."""
-    return re.search(r"\A(\s*(#.*)?\n)*power\s*:", text) is not None
+    lines = (line.strip() for line in text.splitlines())
+    return re.match(r"power\s*:", next((line for line in lines if line and not line.startswith("#")), "")) is not None
 
 
 def read_power(text: str, where: str) -> dict[str, NodePower]:
