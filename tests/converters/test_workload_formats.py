@@ -85,6 +85,8 @@ def workloads(draw: st.DrawFn) -> Workload:
     optional = columns_of(jobs)
     for name in draw(st.lists(st.sampled_from(sorted(optional)), unique=True)):
         table[name] = draw(optional[name])
+    if "priority" in table:  # a priority is above 0
+        table["priority"] = [abs(value) + 1.0 if abs(value) < 1e300 else 1.0 for value in table["priority"]]
     if draw(st.booleans()):
         table |= {
             "nodes_min": [n // 2 for n in nodes],
