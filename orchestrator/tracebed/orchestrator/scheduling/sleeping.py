@@ -101,6 +101,18 @@ class SwitchedCluster(Cluster):
         self._power, self._jobs = power, jobs
         self._stops: list[tuple[float, int]] = []  # until when numbers hold nodes, and the numbers
         self._due = math.inf  # when nodes may change besides
+        self._prepare(sleeping)
+
+    def _prepare(self, sleeping: Sleeping) -> None:
+        """Begin to follow the rule, when all nodes are on."""
+        raise NotImplementedError
+
+    def _set_aside_until(self, until: float, nodes: list[int], now: float) -> tuple[int, int, float]:
+        """Let a number beyond those of the jobs hold idle nodes until `until`, s. Return it, how many, and `until`."""
+        number = self._jobs + min(nodes)
+        self._set_aside(number, nodes, now)
+        heappush(self._stops, (until, number))
+        return number, len(nodes), until
 
     def _set_aside(self, number: int, nodes: list[int], now: float) -> None:
         """Let `number` hold idle nodes."""
@@ -133,24 +145,14 @@ class SleepingCluster(SwitchedCluster):
     numbers first, if neither a policy nor a placement chooses them.
     """
 
-    def __init__(
-        self,
-        cores: Sequence[int],
-        sockets: Sequence[int] | None,
-        placement: str = FIRST,
-        *,
-        sleeping: Sleeping,
-        power: PowerChanges,
-        jobs: int,
-    ) -> None:
-        """Start with nodes that are on, and idle since time 0. The rest is as for `SwitchedCluster`."""
-        super().__init__(cores, sockets, placement, sleeping=sleeping, power=power, jobs=jobs)
-        self._on_from = [0.0] * len(cores)  # infinite: the node is off, or is being switched off
+    def _prepare(self, sleeping: Sleeping) -> None:
+        """Let all nodes be idle since time 0."""
+        self._on_from = [0.0] * len(self)  # infinite: the node is off, or is being switched off
         self._off: set[int] = set()  # the idle nodes that are off
         self._waking: set[int] = set()  # idle nodes that were booting when their job gave them back
-        self._idle_since = [0.0] * len(cores)  # NaN: the node is not idle, or not on
+        self._idle_since = [0.0] * len(self)  # NaN: the node is not idle, or not on
         # (since, -node) of each idle node, longest idle first, then highest number; an entry may be outdated
-        self._resting = [(0.0, -node) for node in reversed(range(len(cores)))]
+        self._resting = [(0.0, -node) for node in reversed(range(len(self)))]
         self.next = self._due = self._rule.idle_s
 
     def on_from(self, nodes: Sequence[int], now: float) -> float:
@@ -222,11 +224,8 @@ class SleepingCluster(SwitchedCluster):
         for until, nodes in chosen.items():
             if until == now:
                 self._off.update(nodes)
-                continue
-            number = self._jobs + min(nodes)
-            self._set_aside(number, nodes, now)
-            heappush(self._stops, (until, number))
-            yield number, len(nodes), until
+            else:
+                yield self._set_aside_until(until, nodes, now)
         self._set_next()
 
     def _rested(self, now: float, needed: int) -> list[int]:
@@ -344,6 +343,14 @@ class WatchedCluster(SleepingCluster):
         """Bring `node` back as a cluster does."""
         super().restore(node)
         self._returned.append(node)
+
+
+def end_stops(cluster: SwitchedCluster, scheduler: Scheduler, now: float) -> bool:
+    """Handle that numbers have held nodes until now, which are idle; return whether there are any."""
+    numbers = [*cluster.stopped(now)]
+    for number in numbers:
+        scheduler.stopped(number, now)
+    return bool(numbers)
 
 
 def switch_off(cluster: SleepingCluster, scheduler: Scheduler, now: float) -> None:

@@ -6,14 +6,11 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heappush
 
 from tracebed.machine.calendar import Clock
 from tracebed.machine.power import PowerState, Sleep, seconds_of_day, share_of
-from tracebed.orchestrator.scheduling.names import FIRST
-from tracebed.orchestrator.scheduling.record import PowerChanges
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
-from tracebed.orchestrator.scheduling.sleeping import Sleeping, SwitchedCluster
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, SwitchedCluster, end_stops
 
 
 def windows_of(rule: Sleep, clock: Clock) -> Iterator[tuple[float, float]]:
@@ -48,19 +45,9 @@ class WindowedCluster(SwitchedCluster):
         shrinks: whether malleable jobs leave nodes that are to be off.
     """
 
-    def __init__(
-        self,
-        cores: Sequence[int],
-        sockets: Sequence[int] | None,
-        placement: str = FIRST,
-        *,
-        sleeping: Sleeping,
-        power: PowerChanges,
-        jobs: int,
-    ) -> None:
-        """Start before the first window. The arguments are those of `SwitchedCluster`."""
-        super().__init__(cores, sockets, placement, sleeping=sleeping, power=power, jobs=jobs)
-        self.members, self.shrinks = share_of(len(cores), sleeping.rule.share), sleeping.rule.shrink
+    def _prepare(self, sleeping: Sleeping) -> None:
+        """Wait for the first window."""
+        self.members, self.shrinks = share_of(len(self), sleeping.rule.share), sleeping.rule.shrink
         self._windows = windows_of(sleeping.rule, sleeping.clock)
         self._coming: deque[tuple[float, float]] = deque()  # the next windows, if known
         self.expected_end: Mapping[int, float] = {}
@@ -142,10 +129,7 @@ class WindowedCluster(SwitchedCluster):
             self._asleep.append((node, boots, boots + self._boot_s[node]))
             chosen.setdefault(boots + self._boot_s[node], []).append(node)
         for until, nodes in chosen.items():
-            number = self._jobs + min(nodes)
-            self._set_aside(number, nodes, now)
-            heappush(self._stops, (until, number))
-            yield number, len(nodes), until
+            yield self._set_aside_until(until, nodes, now)
         self._set_next()
 
     def lose(self, node: int) -> None:
@@ -171,10 +155,7 @@ def switch(cluster: WindowedCluster, scheduler: Scheduler, now: float) -> bool:
     The ends of jobs and the effects of their resizes at `now` have been handled. No decision of a policy releases a
     node that is lost, so that this is done once at each instant.
     """
-    numbers = [*cluster.stopped(now)]
-    for number in numbers:
-        scheduler.stopped(number, now)
-    changed = bool(numbers)
+    changed = end_stops(cluster, scheduler, now)
     if cluster.is_open and cluster.end <= now:
         scheduler.nodes_back([*cluster.busy], now)
         cluster.close()

@@ -17,7 +17,7 @@ from tracebed.orchestrator.scheduling.names import SHRINK
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
-from tracebed.orchestrator.scheduling.sleeping import Sleeping, SleepingCluster, SwitchedCluster, switch_off
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, SleepingCluster, SwitchedCluster, end_stops, switch_off
 from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
 from tracebed.orchestrator.scheduling.windows import WindowedCluster, switch
 from tracebed.orchestrator.setup import DEFAULT, Setup
@@ -182,10 +182,7 @@ class Simulator:
         assert isinstance(scheduler, Scheduler)  # nodes of pools do not sleep
         if isinstance(sleeper, WindowedCluster):
             return switch(sleeper, scheduler, now)
-        numbers = [*sleeper.stopped(now)]
-        for number in numbers:
-            scheduler.stopped(number, now)
-        return bool(numbers)
+        return end_stops(sleeper, scheduler, now)
 
     def _arrive(self, now: float) -> int:
         """Submit the jobs that are due, hand over those that wait no more, and return the number of submissions."""
@@ -277,6 +274,7 @@ class Simulator:
     def _forget(self, job: int) -> None:
         """Forget the coming events of the running `job`."""
         self._saved.pop(job, None)
+        self._begins.pop(job, None)
         self._ends.pop(job, None)  # the end of a guest that waits for its cores is unknown
         if self._progress.pop(job, None):
             for events in (self._pending, self._releasing, self._changing, self._ready, self._next_requests):

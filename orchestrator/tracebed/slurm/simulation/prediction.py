@@ -254,7 +254,7 @@ def simulate(
         inputs = with_bookings(inputs, names, slurm_cluster, reservations, policy.epoch_s, seed)
     if outages is not None:
         inputs = with_outages(inputs, outages, slurm_cluster)
-    of_steps = [0.0] * len(numbers)
+    of_steps: list[float] = []
     if policy.resizes != "none":
         of_steps, ends = _steps(jobs, numbers, setup)
         launches, ends = [*map(add, inputs.launch_s, of_steps)], [*map(add, inputs.end_s, ends)]
@@ -263,7 +263,8 @@ def simulate(
     if slurm_cluster.saving is not None:
         inputs = with_saving(inputs, slurm_cluster, seed)
     outcome = engine.simulate(inputs, policy)
-    outcome = replace(outcome, launched=[*map(sub, outcome.launched, of_steps)])  # the script launches the steps
+    if of_steps:  # the script launches the steps
+        outcome = replace(outcome, launched=[*map(sub, outcome.launched, of_steps)])
     _enter(record, cluster, numbers, inputs, outcome, setup)
     if slurm_cluster.saving is not None:
         enter_states(record, slurm_cluster, inputs, outcome)

@@ -44,7 +44,6 @@ from tracebed.orchestrator.simulation.outages import OutageModel
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.conf import read
 from tracebed.slurm.conf_lines import lines_of
-from tracebed.slurm.layer_settings import unsuitable
 from tracebed.slurm.machine import OVER_S, SlurmCluster
 from tracebed.slurm.simulation.demands import longest_limits
 from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
@@ -278,8 +277,7 @@ def whatif(
             predictions, log.workload, perturbation=perturbation, edges=edges, workers=workers, on_progress=tick
         )
         answer, pairs = resizing(log, base, sides[0], malleable, candidates, costs, run)
-        values = {line.key.lower(): line.value for line in lines_of(Path(conf))}
-        notes += [*candidates.notes, *unsuitable(values, machines[0]), *answer.notes]
+        notes += [*candidates.notes, *clusters[0].of_layer, *answer.notes]
         if not answer.sweep:
             changed = replace(pairs.changed, much=answer.cells[0].much).of(rows)
             jobs = jobs.assign(changed=changed.after.mean(axis=0))

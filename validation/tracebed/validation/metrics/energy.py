@@ -18,7 +18,7 @@ from tracebed.orchestrator.runs.steps import Steps, Window, full
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.measured import MeasuredRun, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric
-from tracebed.validation.metrics.power import PARTS, node_powers
+from tracebed.validation.metrics.power import PARTS, has_states, node_powers
 from tracebed.validation.metrics.power_states import clock_note, energy_above_idle, energy_by_state
 from tracebed.validation.statistics import sum_of_products
 
@@ -149,7 +149,7 @@ def _check_model(run: MeasuredRun) -> bool:
         raise Undefined(OWN)
     if node_powers(run.run.info) is not None:
         return True
-    if not run.run.table("nodes").equal("power_state", "").all():
+    if has_states(run.run):
         raise Undefined(NO_OFF_POWER)
     return False
 

@@ -20,7 +20,7 @@ from tracebed.orchestrator.runs.schema import TABLES
 from tracebed.orchestrator.runs.steps import Steps, Window, arrivals, full, held_cores
 from tracebed.orchestrator.scheduling.placement import grid_of
 from tracebed.validation.metrics.jobs import TAU, guests_and_mates, measures, origin
-from tracebed.validation.metrics.power import HeldNodes, PowerUse, SleepPeriods, node_powers, power_use
+from tracebed.validation.metrics.power import HeldNodes, PowerUse, SleepPeriods, has_states, node_powers, power_use
 from tracebed.validation.statistics import percentiles, sum_of_products
 
 if TYPE_CHECKING:
@@ -260,16 +260,18 @@ class MeasuredRun:
     def loss_of_capacity(self) -> float:
         """Share of the capacity in the window that was idle while waiting jobs requested cores."""
         start, end = self.window.start_s, self.window.end_s
-        return self._of_window("loss", lambda: lost_capacity(self.busy, self.demand, self.cores, start, end))
+        return self.of_window(
+            "loss", self.window, lambda: lost_capacity(self.busy, self.demand, self.cores, start, end)
+        )
 
     def over_time(self, name: str, steps: Steps, shares: Sequence[float]) -> list[float]:
         """Return quantiles, over the time of the window, of `steps`, the function of the metric `name`."""
         start, end = self.window.start_s, self.window.end_s
-        return self._of_window(f"quantiles of {name}", lambda: steps.quantiles(shares, start, end))
+        return self.of_window(f"quantiles of {name}", self.window, lambda: steps.quantiles(shares, start, end))
 
-    def _of_window(self, what: str, compute: Callable[[], T]) -> T:
-        """Return what depends on the window but not on the choice of jobs. Several choices may have one window."""
-        key = what, self.window
+    def of_window(self, what: str, window: Window, compute: Callable[[], T]) -> T:
+        """Return what depends on a window but not on the choice of jobs. Several choices may have one window."""
+        key = what, window
         if key not in self._in_window:
             self._in_window[key] = compute()
         value: T = self._in_window[key]
@@ -291,8 +293,13 @@ class MeasuredRun:
     def sleep(self) -> SleepPeriods:
         """The periods in which nodes are not on. Raises Undefined if no node can be switched off."""
         sleeps = self.run.info.machine is not None and self.run.info.machine.sleep is not None
-        if not sleeps and self.run.table("nodes").equal("power_state", "").all():
+        if not sleeps and not has_states(self.run):
             raise Undefined(NO_SLEEP)
+        return self._sleep
+
+    @cached_property
+    def _sleep(self) -> SleepPeriods:
+        """The periods in which nodes are not on: none if no node can be switched off."""
         return SleepPeriods.of(self.run, origin(self.run))
 
     @cached_property
@@ -308,9 +315,8 @@ class MeasuredRun:
             raise Undefined(NO_FIGURES)
         _ = self.busy  # raises Undefined
         held = _held_nodes(self.run, _computing(self.run) if self._is_operated else self.run.table("allocations"))
-        sleep = SleepPeriods.of(self.run, origin(self.run))
         cores = np.array([node.cores for node in self.run.info.nodes], dtype=np.int64)
-        return power_use(held, sleep, powers, cores, self.horizon_s)
+        return power_use(held, self._sleep, powers, cores, self.horizon_s)
 
     def require(self, fact: str) -> None:
         """Raise Undefined if the source of the run does not record `fact`, a key of `RunInfo.unknown`."""

@@ -32,6 +32,11 @@ PARTS = ("busy", "idle", "boot", "shutdown", "off")
 ABOVE_IDLE = "above idle"
 
 
+def has_states(run: Run) -> bool:
+    """Return whether a run has states of the power of its nodes."""
+    return not run.table("nodes").equal("power_state", "").all()
+
+
 @dataclass(frozen=True)
 class SleepPeriods:
     """Periods in which a node is not on, s after the first submission; grouped by node, in time. Shapes (periods,)."""

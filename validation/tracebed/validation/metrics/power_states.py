@@ -49,10 +49,15 @@ def tariff_of(run: MeasuredRun) -> Tariff:
     return machine.tariff
 
 
+def has_panels(run: MeasuredRun) -> bool:
+    """Return whether the machine of a run has solar panels."""
+    machine = run.run.info.machine
+    return machine is not None and machine.tariff is not None and machine.tariff.solar_w > 0
+
+
 def clock_note(run: MeasuredRun) -> str:
     """Return what is unknown of the clock of the tariff, as a sentence; empty: nothing, or there are no panels."""
-    machine = run.run.info.machine
-    if machine is None or machine.tariff is None or not machine.tariff.solar_w:
+    if not has_panels(run):
         return ""
     clock = _clock(run)
     if clock.unix_start is None:
@@ -75,8 +80,9 @@ def panels(run: MeasuredRun, end: float) -> Steps:
 
 
 def _supply(run: MeasuredRun, window: Window) -> Supply:
-    power, solar = run.power, panels(run, run.horizon_s)
-    return Supply.of(power, solar, window.start_s, window.end_s)
+    """Return the energy of a window by its source: of it follow the cost, the CO2 and the share of the panels."""
+    power, horizon = run.power, run.horizon_s
+    return run.of_window("supply", window, lambda: Supply.of(power, panels(run, horizon), window.start_s, window.end_s))
 
 
 def _priced(run: MeasuredRun, what: str, *, whole: bool = False) -> float:

@@ -23,7 +23,7 @@ from tracebed.ground.table import expanded
 from tracebed.machine.power import PowerState
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
-from tracebed.validation.metrics.power import ASLEEP, SleepPeriods
+from tracebed.validation.metrics.power import ASLEEP, SleepPeriods, has_states
 from tracebed.validation.pictures import Picture
 from tracebed.validation.report import style
 from tracebed.validation.report.scales import TimeAxis
@@ -81,11 +81,6 @@ def about_bars(runs: Sequence[Run], ids: pd.Index[Any]) -> str:
     sleep = any(map(has_states, runs))
     states = " Grey: nodes that are off. Hatched: nodes that boot or are being switched off." if sleep else ""
     return many or f"Numbers: jobs. Colors repeat.{shades}{parts}{states}"
-
-
-def has_states(run: Run) -> bool:
-    """Return whether a run has states of the power of its nodes."""
-    return not run.table("nodes").equal("power_state", "").all()
 
 
 def small_gantt_svg(run: Run) -> str:

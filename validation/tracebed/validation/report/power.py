@@ -16,7 +16,7 @@ from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics import MeasuredRun, Undefined
 from tracebed.validation.metrics.energy import energy_of, recorded_steps
 from tracebed.validation.metrics.power import KWH_J, PARTS
-from tracebed.validation.metrics.power_states import clock_note, energy_by_state
+from tracebed.validation.metrics.power_states import clock_note, energy_by_state, has_panels
 from tracebed.validation.metrics.power_states import panels as solar_panels
 from tracebed.validation.pictures import Picture
 from tracebed.validation.report.curves import BINS
@@ -93,10 +93,7 @@ def _unit(most: float, units: tuple[tuple[float, str], ...]) -> tuple[float, str
 
 def _solar(run: MeasuredRun, end: float) -> Steps | None:
     """Return the power of the panels of the machine, if it has some."""
-    machine = run.run.info.machine
-    if machine is None or machine.tariff is None or not machine.tariff.solar_w:
-        return None
-    return solar_panels(run, end)
+    return solar_panels(run, end) if has_panels(run) else None
 
 
 def _over_time(sides: Sides, known: int) -> Picture:

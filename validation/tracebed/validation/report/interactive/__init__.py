@@ -30,8 +30,9 @@ from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics import busy_cores, origin, total_cores, waiting
+from tracebed.validation.metrics.power import has_states
 from tracebed.validation.report import scales
-from tracebed.validation.report.gantt import blocks, has_states, sleep_blocks
+from tracebed.validation.report.gantt import blocks, sleep_blocks
 from tracebed.validation.report.scales import TimeAxis
 from tracebed.validation.verdict import Comparison
 from tracebed.validation.verdict.validation import CaseResult
