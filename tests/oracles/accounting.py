@@ -14,9 +14,9 @@ from tracebed.orchestrator.run import JOURNAL
 
 SECOND_S = 1.5
 """Largest difference of two times that agree: Slurm records whole seconds. Slurm may change the nodes of a job at any
-time from the request for a resize to its effect, between which seconds lie on a busy machine."""
+time from the request for a resize to its end, between which seconds lie on a busy machine."""
 SAME_S = 0.1
-"""Largest difference of a change of the nodes in a run from the effect of its resize."""
+"""Largest difference of two times of a run that are one."""
 APART_S = 2.0
 """Time between two changes that have rows of their own: Slurm has one row for all changes within a second."""
 
@@ -54,18 +54,25 @@ def agreement(slurm: Slurm, run: tb.Run) -> Agreement:
             found.defects.append(f"{job} is in one of them only")
         elif sizes:
             found.jobs += 1
-            _compare(job, accounted[number], sizes, _requests(run, job), _unworked_s(run, job, sizes), found)
+            _compare(job, accounted[number], sizes, _changes(run, job), _unworked_s(run, job, sizes), found)
     return found
 
 
-def _requests(run: tb.Run, job: str) -> dict[float, float]:
-    """Return the time at which each applied resize of a job took effect -> when it was asked for, s since 1970."""
+def _changes(run: tb.Run, job: str) -> list[tuple[float, float]]:
+    """Return for each applied resize of a job from when and until when Slurm may change the nodes, s since 1970.
+
+    A resumed replay finds the resizes that took effect before it went on: they may be at any time of the pause.
+    """
     resizes, epoch_s, speed = run.reconfigurations, run.info.batch["epoch_s"], run.info.speed
     applied = resizes[(resizes["job_id"] == job) & (resizes["state"] == "applied")]
-    return {
-        epoch_s + effect / speed: epoch_s + asked / speed
-        for effect, asked in zip(applied["applied"], applied["asked"], strict=True)
-    }
+    pauses = [(each["at"], each["at"] + each["wall_s"] * speed) for each in run.info.pauses]
+    return [
+        (
+            epoch_s + min([asked, *(at for at, on in pauses if at <= asked <= on + SAME_S)]) / speed,
+            epoch_s + end / speed,
+        )
+        for asked, end in zip(applied["asked"], applied["ended"], strict=True)
+    ]
 
 
 def _unworked_s(run: tb.Run, job: str, sizes: list[tuple[float, float, set[str]]]) -> float:
@@ -114,7 +121,7 @@ def _compare(
     job: str,
     rows: list[tuple[float, float, set[str]]],
     sizes: list[tuple[float, float, set[str]]],
-    requests: dict[float, float],
+    changes: list[tuple[float, float]],
     unworked_s: float,
     found: Agreement,
 ) -> None:
@@ -122,7 +129,8 @@ def _compare(
 
     def apart(end: float, until: float) -> float:
         """Return the time of Slurm minus that of the run; a resize may be at any time from its request on."""
-        since = min((asked for effect, asked in requests.items() if abs(effect - until) < SAME_S), default=until)
+        covering = (asked for asked, ended in changes if asked - SAME_S <= until <= ended + SAME_S)
+        since = min(covering, default=until)
         return end - min(max(end, since), until)
 
     found.rows += len(rows)

@@ -243,7 +243,9 @@ class Slurm:
     def _serve_accounting(self) -> None:
         folder = self.folder
         database = ("--no-defaults", f"--datadir={folder}/db", "--user=root")
-        self("mariadb-install-db", *database, "--skip-test-db", "--auth-root-authentication-method=normal")
+        # Tables of two installations in one second have the same names, so each has its own folder for them.
+        options = (*database, "--skip-test-db", "--auth-root-authentication-method=normal")
+        self("mariadb-install-db", *options, TMPDIR=str(folder))
         self.serve(
             "mariadbd", *database, "--skip-networking", f"--socket={folder}/db.sock", f"--pid-file={folder}/db.pid"
         )
