@@ -18,15 +18,11 @@ from __future__ import annotations
 
 import argparse
 import random
-import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 
 import numpy as np
 import pandas as pd
@@ -37,6 +33,7 @@ from tracebed.converters.workload import Provenance, System
 sys.path.append(str(Path(__file__).parents[3]))  # the servers of the tests
 
 from tests.oracles.accounting import agreement
+from tests.performance.accuracy.clusters import run, side_by_side
 from tests.servers.slurmd import Slurm, make_users, settings_of
 
 NODES, CORES, JOBS, GAP_S = 16, 4, 100, 4.0
@@ -210,13 +207,6 @@ class LayeredSlurm(Slurm):
             self("sacctmgr", "-i", "add", "user", user, f"account={account}", "cluster=trial")
 
 
-def run(*command: str) -> None:
-    """Run a command, and show it."""
-    sys.stdout.write(f"$ {' '.join(command)}\n")
-    sys.stdout.flush()
-    subprocess.run(command, check=True)
-
-
 def replay(cluster: Slurm, workload: Path, policy: str, output: Path) -> None:
     """Replay a workload with a layer, or without (`none`), unless the run exists; print how it agrees with sacct."""
     if (output / "run.json").exists():
@@ -285,7 +275,6 @@ def main() -> None:
     parser.add_argument("--policy", default="dmr")
     parser.add_argument("--folder", type=Path, default=Path("slurm-layer"))
     chosen = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     base = chosen.folder
     base.mkdir(exist_ok=True)
     scene = given(41) if chosen.drawn is None else drawn(chosen.drawn)
@@ -297,38 +286,20 @@ def main() -> None:
     random.Random(1).shuffle(cells)
     make_users(USERS)
     cost = base / f"{chosen.policy}.calibration.yaml"
-    with tempfile.TemporaryDirectory(prefix="tracebed-slurm-") as folder:
-        Path(folder).chmod(0o755)
-        clusters = [LayeredSlurm(Path(folder) / f"slurm{k}", scene) for k in range(chosen.clusters)]
-        free = SimpleQueue[Slurm]()
-        try:
-            for cluster in clusters:
-                cluster.up()
-                free.put(cluster)
-            options = describe(clusters[0], base)
-            probes = [base / f"{calibration_seed}-{chosen.policy}" / f"rep-{k + 1:02}" for k in range(chosen.clusters)]
-            with ThreadPoolExecutor(len(clusters)) as pool:  # side by side, as the replays that are predicted
-                other = base / f"{calibration_seed}.csv"
-                pairs = zip(clusters, probes, strict=True)
-                for done in [pool.submit(replay, own, other, chosen.policy, probe) for own, probe in pairs]:
-                    done.result()
-            if not cost.exists():
-                run("tracebed", "nodes", "calibrate", *map(str, probes), "-o", str(cost))
+    with side_by_side(lambda folder: LayeredSlurm(folder, scene), chosen.clusters) as clusters:
+        options = describe(clusters.all[0], base)
+        # Side by side, as the replays that are predicted.
+        probes = [base / f"{calibration_seed}-{chosen.policy}" / f"rep-{k + 1:02}" for k in range(chosen.clusters)]
+        other = base / f"{calibration_seed}.csv"
+        clusters.each(lambda cluster, probe: replay(cluster, other, chosen.policy, probe), probes)
+        if not cost.exists():
+            run("tracebed", "nodes", "calibrate", *map(str, probes), "-o", str(cost))
 
-            def one(cell: tuple[str, int]) -> None:
-                cluster = free.get()
-                try:
-                    output = base / f"{scene.seed}-{cell[0]}" / f"rep-{cell[1]:02}"
-                    replay(cluster, base / f"{scene.seed}.csv", cell[0], output)
-                finally:
-                    free.put(cluster)
+        def one(cluster: LayeredSlurm, cell: tuple[str, int]) -> None:
+            output = base / f"{scene.seed}-{cell[0]}" / f"rep-{cell[1]:02}"
+            replay(cluster, base / f"{scene.seed}.csv", cell[0], output)
 
-            with ThreadPoolExecutor(len(clusters)) as pool:
-                for done in [pool.submit(one, cell) for cell in cells]:
-                    done.result()
-        finally:
-            for cluster in clusters:
-                cluster.down()
+        clusters.each(one, cells)
     compare(base, scene.seed, chosen.policy, cost, options)
 
 

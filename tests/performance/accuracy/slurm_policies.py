@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import random
-import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +26,7 @@ from tracebed.converters.workload import Provenance, System
 sys.path.append(str(Path(__file__).parents[3]))  # the servers of the tests
 
 from tests.oracles.accounting import agreement
+from tests.performance.accuracy.clusters import run, side_by_side
 from tests.servers.slurmd import SETTINGS, Slurm
 
 NODES, JOBS, MEAN_S, GAP_S = 16, 100, 12.0, 2.7
@@ -88,39 +87,27 @@ def check(cluster: Slurm, folder: Path) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in (f"sacct beside {folder}: {found}", *found.defects)))
 
 
-def run(*command: str) -> None:
-    """Run a command, and show it."""
-    sys.stdout.write(f"$ {' '.join(command)}\n")
-    sys.stdout.flush()
-    subprocess.run(command, check=True)
-
-
 def main() -> None:
     """Draw, start Slurm, calibrate, replay, and compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=5)
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     for name, seed in SEEDS.items():
         path = Path(f"slurm-policies-{name}.csv")
         if not path.exists():
             tb.write(drawn(seed), path)
     cells = [(policy, number) for policy in (*POLICIES, "slurm") for number in range(1, given.repetitions + 1)]
     random.Random(1).shuffle(cells)
-    with tempfile.TemporaryDirectory(prefix="tracebed-slurm-") as folder:
-        cluster = Slurm(Path(folder) / "slurm", NODES, accounting=True, settings=RESIZABLE)
-        try:
-            cluster.up()
-            probes = [replay(cluster, "calibration", policy, 1) for policy in POLICIES]
-            if not CALIBRATION.exists():
-                run("tracebed", "nodes", "calibrate", *map(str, probes), "-o", str(CALIBRATION))
-            missing = [cell for cell in cells if not (folder_of("held-out", *cell) / "run.json").exists()]
-            for policy, number in missing:
-                replay(cluster, "held-out", policy, number)
-            for policy, number in missing:
-                check(cluster, folder_of("held-out", policy, number))
-        finally:
-            cluster.down()
+    with side_by_side(lambda folder: Slurm(folder, NODES, accounting=True, settings=RESIZABLE), 1) as clusters:
+        (cluster,) = clusters.all
+        probes = [replay(cluster, "calibration", policy, 1) for policy in POLICIES]
+        if not CALIBRATION.exists():
+            run("tracebed", "nodes", "calibrate", *map(str, probes), "-o", str(CALIBRATION))
+        missing = [cell for cell in cells if not (folder_of("held-out", *cell) / "run.json").exists()]
+        for policy, number in missing:
+            replay(cluster, "held-out", policy, number)
+        for policy, number in missing:
+            check(cluster, folder_of("held-out", policy, number))
     command = ["tracebed", "validate", "slurm-policies.yaml", "-o", "slurm-policies-verdict"]
     sys.stdout.write(f"$ {' '.join(command)}\n")
     sys.stdout.flush()

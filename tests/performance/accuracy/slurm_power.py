@@ -18,16 +18,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -40,6 +36,7 @@ from tracebed.slurm.simulation.prediction import draws
 
 sys.path.append(str(Path(__file__).parents[3]))  # the servers of the tests
 
+from tests.performance.accuracy.clusters import run, side_by_side
 from tests.servers.sleeping_slurm import SleepingSlurm
 
 NODES, CORES, JOBS, GAP_S = 12, 2, 60, 14.0
@@ -65,13 +62,6 @@ def drawn(seed: int) -> tb.Workload:
         rows.append(row | {"time_limit": 60.0 * int(draw.integers(1, 4))})
         submit += float(draw.exponential(GAP_S))
     return tb.Workload(pd.DataFrame(rows), Provenance(system=System(NODES, CORES)))
-
-
-def run(*command: str) -> None:
-    """Run a command, and show it."""
-    sys.stdout.write(f"$ {' '.join(command)}\n")
-    sys.stdout.flush()
-    subprocess.run(command, check=True)
 
 
 def replay(cluster: SleepingSlurm, workload: Path, output: Path) -> None:
@@ -104,37 +94,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=53)
     parser.add_argument("--clusters", type=int, default=5, help="number of Slurms side by side")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     BASE.mkdir(exist_ok=True)
     if not (workload := BASE / f"{given.seed}.csv").exists():
         tb.write(drawn(given.seed), workload)
     real = [BASE / f"{given.seed}-real" / f"rep-{number:02}" for number in range(1, given.repetitions + 1)]
-    with tempfile.TemporaryDirectory(prefix="tracebed-slurm-") as folder:
-        Path(folder).chmod(0o755)
-        clusters = [
-            SleepingSlurm(Path(folder) / f"slurm{k}", NODES, suspend_s=SUSPEND_S, boot_s=BOOT_S, settings=SETTINGS)
-            for k in range(given.clusters)
-        ]
-        free = SimpleQueue[SleepingSlurm]()
-        try:
-            for cluster in clusters:
-                cluster.up()
-                free.put(cluster)
-            options = describe(clusters[0])
 
-            def one(output: Path) -> None:
-                cluster = free.get()
-                try:
-                    replay(cluster, workload, output)
-                finally:
-                    free.put(cluster)
+    def make(folder: Path) -> SleepingSlurm:
+        return SleepingSlurm(folder, NODES, suspend_s=SUSPEND_S, boot_s=BOOT_S, settings=SETTINGS)
 
-            with ThreadPoolExecutor(len(clusters)) as pool:
-                for done in [pool.submit(one, output) for output in real]:
-                    done.result()
-        finally:
-            for cluster in clusters:
-                cluster.down()
+    with side_by_side(make, given.clusters) as clusters:
+        options = describe(clusters.all[0])
+        clusters.each(lambda cluster, output: replay(cluster, workload, output), real)
     compare(given.seed, real, options)
 
 
