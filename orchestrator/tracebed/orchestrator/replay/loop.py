@@ -299,7 +299,8 @@ class Replayer:
         changed = self.outages.apply_changes(self.scheduler, self.event_handler, self.record, self.rounds)
         if self.sleepers is not None:
             changed |= self.sleepers.complete(now)
-        if not (changed or submitted or self._has_job_events() or self.arrivals.next <= now):  # most rounds
+        due = self.arrivals.next if self.sleepers is None else min(self.arrivals.next, self.sleepers.cluster.next)
+        if not (changed or submitted or self._has_job_events() or due <= now):  # most rounds
             return False
         ended, resized = sorted(ranks.ended), sorted(ranks.resized - ranks.ended)
         requested = sorted((job, nodes) for job, nodes in ranks.requested.items() if job not in ranks.ended)

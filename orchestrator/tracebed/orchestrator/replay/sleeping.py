@@ -79,12 +79,9 @@ class Sleepers:
         return state in (PowerState.SHUTDOWN, PowerState.OFF)
 
     def complete(self, now: float) -> bool:
-        """End the changes that are over, and launch the jobs that waited for boots.
-
-        Return whether nodes are idle, or a window begins or ends.
-        """
+        """End the changes that are over, and launch the jobs that waited for boots. Return whether nodes are idle."""
         over = sorted(node for node in self._done if self._until[node] <= now)
-        changed = isinstance(self.cluster, WatchedWindows) and self.cluster.next <= now
+        changed = False
         for node in over:
             self._done.remove(node)
             del self._until[node]

@@ -69,6 +69,11 @@ class WindowedCluster(SwitchedCluster):
         self._due = max(0.0, self.begin) if self.members else math.inf
         self._set_next()
 
+    def skip(self, now: float) -> None:
+        """Skip the windows that have ended before `now` and did not begin: no event was handled in them."""
+        while not self.is_open and self.end <= now:
+            self._await()
+
     def open(self) -> None:
         """Begin the window."""
         self.is_open, self.windows, self._due = True, self.windows + 1, self.end
@@ -166,8 +171,7 @@ class WatchedWindows(WindowedCluster):
         super().__init__(*arguments, **settings)
         self._orders: list[tuple[int, PowerState]] = []
         self._off: set[int] = set()
-        while self.end <= since:
-            self._await()
+        self.skip(since)
         if self.members:
             self.begin = self._due = max(self.begin, since)
             self._set_next()
@@ -239,6 +243,7 @@ def switch(cluster: WindowedCluster, scheduler: Scheduler, now: float) -> bool:
         scheduler.nodes_back([*cluster.busy], now)
         cluster.close()
         changed = True
+    cluster.skip(now)
     if begins := not cluster.is_open and cluster.begin <= now and cluster.members > 0:
         cluster.open()
     if not cluster.is_open:
