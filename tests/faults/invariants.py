@@ -103,6 +103,7 @@ def check(outcome: Outcome, cores: CoreWatch) -> list[str]:
         found += [*_files(outcome, outcome.run)] if thorough else []
     if entries:
         found += [*_requests(outcome, entries), *_decisions(outcome, entries), *_power(outcome, facts, entries)]
+        found += _windows(outcome, entries)
         found += [*_recovery(outcome), *watched(outcome, facts, entries)] if thorough else []
     found += [*_eligible(outcome), *_refusals(outcome)]
     return [*found, *_left(outcome)]  # the last one lets time pass
@@ -351,6 +352,8 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
     holding: dict[str, set[str]] = {}
     down: set[str | None] = set()
     stopping: set[str | None] = set()
+    sleep = outcome.scenario.inventory.sleep
+    back = "on" if sleep is not None and sleep.rule == "windows" else "off"
     for _, group in groupby(entries, lambda entry: entry.round):
         for entry in group:
             job = entry.job or ""
@@ -374,7 +377,7 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
                     down.discard(entry.node)
                 case "power" if entry.data["state"] == "shutdown":
                     stopping.add(entry.node)
-                case "power":
+                case "power" if entry.data["state"] == back:
                     stopping.discard(entry.node)
         idle = nodes.difference(down, stopping, *holding.values())
         if waiting and all(jobs.nodes[number[job]] <= len(idle & eligible[job]) for job in waiting):
@@ -394,15 +397,7 @@ def _power(outcome: Outcome, facts: Mapping[str, Any], entries: list[journal.Ent
     holding: dict[str | None, set[str]] = {}
     resized: dict[str | None, set[str]] = {}
     for entry in entries:
-        if entry.kind == "start":
-            holding[entry.job] = {*entry.data["nodes"]}
-        elif entry.kind in ("end", "requeue"):
-            holding.pop(entry.job, None)
-        elif entry.kind == "resize":
-            resized[entry.job] = {*entry.data["nodes"]}
-            holding[entry.job] |= resized[entry.job]
-        elif entry.kind == "effect":
-            holding[entry.job] = resized[entry.job]
+        _note_held(entry, holding, resized)
         if entry.kind != "power":
             continue
         node, state = entry.node or "", entry.data["state"]
@@ -431,6 +426,52 @@ def _power(outcome: Outcome, facts: Mapping[str, Any], entries: list[journal.Ent
             state = next(state for since, state in reversed(changes[node]) if since <= at)
             if state != "on":
                 yield f"power: {details[0].launch.job} is launched on {node} at {at:.1f} s, which is {state}"
+
+
+def _note_held(entry: journal.Entry, holding: dict[str | None, set[str]], resized: dict[str | None, set[str]]) -> None:
+    """Note in `holding` which nodes jobs hold after an entry. `resized`: those after the last resize of each job."""
+    if entry.kind == "start":
+        holding[entry.job] = {*entry.data["nodes"]}
+    elif entry.kind in ("end", "requeue"):
+        holding.pop(entry.job, None)
+    elif entry.kind == "resize":
+        resized[entry.job] = {*entry.data["nodes"]}
+        holding[entry.job] |= resized[entry.job]
+    elif entry.kind == "effect":
+        holding[entry.job] = resized[entry.job]
+
+
+DECIDING = {"submit", "end", "requeue", "effect", "up", "window"}
+"""Kinds of entries of rounds in which nodes may be switched off."""
+
+
+def _windows(outcome: Outcome, entries: list[journal.Entry]) -> Iterator[str]:
+    """In the window, nodes of it are on only while jobs hold them, and no node boots. Before and after, none goes."""
+    window = getattr(outcome.scenario, "window", None)
+    if window is None:
+        return
+    begin, end = (60 * minute for minute in window)
+    names = [node.name for node in outcome.scenario.inventory.nodes]
+    members = {*names[: int(len(names) * outcome.scenario.share + 1e-9)]}
+    holding: dict[str | None, set[str]] = {}
+    resized: dict[str | None, set[str]] = {}
+    state: dict[str | None, str] = {}
+    down: set[str | None] = set()
+    for _, group in groupby(entries, lambda entry: entry.round):
+        kinds = set()
+        for entry in group:
+            kinds.add(entry.kind)
+            dark = (entry.time - begin) % 86_400 < end - begin
+            _note_held(entry, holding, resized)
+            if entry.kind in ("down", "up"):
+                (down.add if entry.kind == "down" else down.discard)(entry.node)
+            if entry.kind == "power":
+                state[entry.node] = entry.data["state"]
+                if (entry.data["state"], dark) in (("shutdown", False), ("boot", True)) or entry.node not in members:
+                    yield f"windows: {entry.node} is {entry.data['state']} at {entry.time} s"
+        on = {name for name in members if state.get(name, "on") == "on"}
+        if dark and kinds & DECIDING and (left := on.difference(down, *holding.values())):
+            yield f"windows: {sorted(left)} are idle at {entry.time} s, in the window"
 
 
 def _refusals(outcome: Outcome) -> Iterator[str]:

@@ -17,9 +17,12 @@ a job that may wait for nodes."""
 
 @dataclass(frozen=True)
 class SleepingScenario(Scenario):
-    """A scenario in which a node that is idle sleeps, and boots for a job.
+    """A scenario in which a node that is idle sleeps, and boots for a job; or in which nodes are off in a window.
 
     Attributes:
+        window: begin and end of the window of each day, minutes of the trace; None: nodes sleep when they are idle.
+        share: share of the nodes that is off in the window.
+        shrink: whether malleable jobs leave these.
         idle_s: time for which a node is idle before it sleeps, trace s.
         keep: number of idle nodes that stay on.
         boot_s: duration of a boot, trace s.
@@ -30,6 +33,9 @@ class SleepingScenario(Scenario):
     keep: int = 0
     boot_s: float = 30.0
     shutdown_s: float = 10.0
+    window: tuple[int, int] | None = None
+    share: float = 0.5
+    shrink: bool = True
 
     @classmethod
     def drawn(cls, seed: int, *, jobs: int = JOBS, nodes: int = NODES, faults: int = FAULTS) -> SleepingScenario:
@@ -47,13 +53,18 @@ class SleepingScenario(Scenario):
             else:
                 found.append(fault)
         scenario = cls(seed, policy, base.on_node_failure, base.over_limit, nodes, base.jobs, tuple(found))
-        return replace(
+        scenario = replace(
             scenario,
             idle_s=draw.choice((0.0, 0.0, 20.0, 100.0)),
             keep=draw.choice((0, 0, 1, 3)),
             boot_s=draw.choice((0.0, 5.0, 60.0, 300.0)),
             shutdown_s=draw.choice((0.0, 5.0, 60.0)),
         )
+        if draw.random() < 0.5:
+            return scenario
+        begin = draw.randint(-5, 40)
+        window = begin, begin + draw.choice((1, 5, 10, 30))
+        return replace(scenario, window=window, share=draw.choice((0.2, 0.5, 0.5, 1.0)), shrink=draw.random() < 0.8)
 
     @cached_property
     def inventory(self) -> Inventory:
@@ -63,4 +74,7 @@ class SleepingScenario(Scenario):
         nodes = tuple(replace(node, power=power) for node in base.nodes)
         groups = tuple(replace(group, nodes=nodes) for group in base.groups)
         sleep = Sleep(rule="idle", idle_s=self.idle_s, keep=self.keep)
+        if self.window is not None:
+            start, end = (f"{minute // 60 % 24:02}:{minute % 60:02}" for minute in self.window)
+            sleep = Sleep(rule="windows", start=start, end=end, share=self.share, shrink=self.shrink)
         return replace(base, nodes=nodes, groups=groups, sleep=sleep)

@@ -30,8 +30,9 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord, cut_short
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
-from tracebed.orchestrator.scheduling.sleeping import Sleeping, WatchedCluster, watched_cluster
+from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.scheduling.windows import Watched, watched_cluster
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
@@ -118,7 +119,7 @@ class Replayer:
         intervals = {"interval_s": scheduling.interval_s, "priority": scheduling.priority}
         self.scheduler = scheduler_on(pools, jobs, self.cluster, policy, self.executor, **intervals)
         self.sleepers: Sleepers | None = None
-        if isinstance(self.cluster, WatchedCluster) and isinstance(self.scheduler, Scheduler) and sleeping:
+        if isinstance(self.cluster, Watched) and isinstance(self.scheduler, Scheduler) and sleeping:
             self.sleepers = Sleepers(
                 testbed, self.ranks, self.record, self.rounds, self.scheduler, self.cluster, sleeping
             )
@@ -203,7 +204,10 @@ class Replayer:
 
     def _is_done(self) -> bool:
         """Return whether the replay is complete. Jobs that wait for lost nodes may interrupt the replay instead."""
-        if self.arrivals.next < math.inf or self.ranks.running or self._call < math.inf:  # most rounds
+        active = self.arrivals.next < math.inf or bool(self.ranks.running)
+        if active and self.sleepers is not None:
+            self.sleepers.note_progress()
+        if active or self._call < math.inf:  # most rounds
             self.outages.note_progress()
             return False
         waiting = self.scheduler.waiting
@@ -295,7 +299,8 @@ class Replayer:
         changed = self.outages.apply_changes(self.scheduler, self.event_handler, self.record, self.rounds)
         if self.sleepers is not None:
             changed |= self.sleepers.complete(now)
-        if not (changed or submitted or self._has_job_events() or self.arrivals.next <= now):  # most rounds
+        due = self.arrivals.next if self.sleepers is None else min(self.arrivals.next, self.sleepers.cluster.next)
+        if not (changed or submitted or self._has_job_events() or due <= now):  # most rounds
             return False
         ended, resized = sorted(ranks.ended), sorted(ranks.resized - ranks.ended)
         requested = sorted((job, nodes) for job, nodes in ranks.requested.items() if job not in ranks.ended)
@@ -314,6 +319,8 @@ class Replayer:
         for job, nodes in requested:
             self.rounds.note("request", job, nodes=nodes)
             self.record.request(job, nodes, answered=self.scheduler.request(job, nodes, now))
+        if self.sleepers is not None:
+            changed |= self.sleepers.follow_windows(now)
         for job in submitted:
             self.record.submit[job] = now
             if self.arrivals.submitted(job, now):

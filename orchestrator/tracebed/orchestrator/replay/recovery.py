@@ -136,7 +136,7 @@ def lost_rows(facts: Mapping[str, Any]) -> list[str]:
 class Reconstruction:
     """The record of the jobs and the allocation of the nodes, reconstructed entry by entry.
 
-    Of `info`, only nodes are used.
+    Of `info`, only the nodes and the sleep of the machine are used.
     """
 
     def __init__(self, jobs: Jobs, info: RunInfo) -> None:
@@ -147,6 +147,8 @@ class Reconstruction:
         """Running job -> its number of nodes, after the pending resize if there is one."""
         self.power: dict[int, PowerState] = {}
         """Node whose power has changed -> its state."""
+        sleep = info.machine.sleep if info.machine is not None else None
+        self._windowed = sleep is not None and sleep.rule == "windows"
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
         self._nodes = {node.name: number for number, node in enumerate(info.nodes)}
 
@@ -208,6 +210,8 @@ class Reconstruction:
     def _resize(self, job: int, now: float, data: Mapping[str, Any]) -> None:
         nodes = [self._nodes[name] for name in data["nodes"]]
         self.record.resize_requested(job, self.running[job], len(nodes), now)
+        if released := {*self.cluster.owned(job)}.difference(nodes):
+            self.cluster.put_last(job, released)
         self._take(job, nodes[self.running[job] :], now)
         self.running[job] = len(nodes)
 
@@ -246,7 +250,7 @@ class Reconstruction:
         self.record.refuse(job, JobState.REJECTED, data["reason"])
 
     def _take(self, job: int, nodes: Sequence[int], now: float) -> None:
-        """Allocate `nodes` to `job`: nodes that sleep come after those that are on, else they are in ascending order.
+        """Allocate `nodes` to `job`, in ascending order, but nodes that sleep, or will in a window, come last.
 
         Raises ValueError if the nodes are not idle, or in another order.
         """
@@ -254,7 +258,7 @@ class Reconstruction:
         for node in nodes:
             parts += [[]] if parts[-1] and node < parts[-1][-1] else []
             parts[-1].append(node)
-        most = len({*self.power.values(), PowerState.ON})
+        most = 2 if self._windowed else len({*self.power.values(), PowerState.ON})
         if len({*nodes}.intersection(self.cluster.idle)) < len(nodes) or len(parts) > most:
             raise ValueError(f"the nodes of job {self.jobs.ids[job]} are not idle, or not in ascending order")
         for part in filter(None, parts):

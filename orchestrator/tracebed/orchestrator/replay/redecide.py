@@ -20,11 +20,21 @@ from tracebed.orchestrator.scheduling.decision_log import KINDS, DecisionLog, Lo
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.pools import PooledScheduler, scheduler_on
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
-from tracebed.orchestrator.scheduling.sleeping import Sleeping, WatchedCluster, switch_off, watched_cluster
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, WatchedCluster, switch_off
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.scheduling.windows import Watched, WatchedWindows, switch, watched_cluster
 from tracebed.orchestrator.setup import Scheduling
 
-ORDER = (("down", "up"), ("power",), ("end", "requeue"), ("effect",), ("request",), ("submit",), ("eligible",))
+ORDER = (
+    ("down", "up"),
+    ("power",),
+    ("end", "requeue"),
+    ("effect",),
+    ("request",),
+    ("window",),
+    ("submit",),
+    ("eligible",),
+)
 """Kinds of events in the order in which the replayer passes the events of a round to the scheduler."""
 
 
@@ -79,18 +89,24 @@ def redecide(
         together = list(entries_of_round)
         executor.now = now = together[0].time
         held = {entry.job for entry in together if entry.kind == "hold"}
-        events = [entry for kinds in ORDER for entry in together if entry.kind in kinds]
         changed = False
-        for entry in events:
-            if entry.kind == "power":
-                changed |= _follow_power(scheduler, cluster, place[entry.node or ""], entry)
+        for kinds in ORDER:
+            if "window" in kinds:  # nodes may leave also in rounds in which no window begins or ends
+                if isinstance(cluster, WatchedWindows) and isinstance(scheduler, Scheduler):
+                    changed |= switch(cluster, scheduler, now)
                 continue
-            changed = True
-            kind = "hold" if entry.kind == "submit" and entry.job in held else entry.kind
-            if kind == "request":
-                scheduler.request(number[entry.job or ""], entry.data["nodes"], now)
-            else:
-                handlers[kind](place[entry.node] if entry.node else number[entry.job or ""], now)
+            for entry in together:
+                if entry.kind not in kinds:
+                    continue
+                if entry.kind == "power":
+                    changed |= _follow_power(scheduler, cluster, place[entry.node or ""], entry)
+                    continue
+                changed = True
+                kind = "hold" if entry.kind == "submit" and entry.job in held else entry.kind
+                if kind == "request":
+                    scheduler.request(number[entry.job or ""], entry.data["nodes"], now)
+                else:
+                    handlers[kind](place[entry.node] if entry.node else number[entry.job or ""], now)
         if changed:
             scheduler.serve()
             call = min(call, scheduler.due(now))
@@ -104,16 +120,11 @@ def redecide(
 
 
 def _follow_power(scheduler: Scheduler | PooledScheduler, cluster: Cluster, node: int, entry: Entry) -> bool:
-    """Pass the end of a shutdown or of a boot to the scheduler. Return whether `node` is off. Other changes follow."""
-    assert isinstance(cluster, WatchedCluster)
+    """Pass the end of a shutdown or of a boot to the scheduler. Return whether `node` is idle. Other changes follow."""
+    assert isinstance(cluster, Watched)
     assert isinstance(scheduler, Scheduler)
-    if entry.data["state"] == PowerState.OFF:
-        scheduler.stopped(cluster.off(node), entry.time)
-        return True
-    if entry.data["state"] == PowerState.ON:
-        for job in cluster.on(node, entry.time):
-            scheduler.began(job, entry.time)
-    return False
+    state = PowerState(entry.data["state"])
+    return state in (PowerState.OFF, PowerState.ON) and cluster.enter(node, state, scheduler, entry.time)
 
 
 class _DecisionRecorder:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tracebed.converters.workload import Workload
 from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
+from tracebed.machine.calendar import Clock
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator import executors
 from tracebed.orchestrator.replay.ending import ended_run, find_finished, save
@@ -149,11 +150,8 @@ def replay(
             hint = "replay under another policy, or on an inventory without partitions, gres and features"
             raise InputError(f"{what}, and this machine has partitions or resources", where=inventory.where, hint=hint)
         jobs, pools = on_pools(workload, machine, jobs, policy)
-    if sleeping := Sleeping.of(machine):
+    if sleeping := Sleeping.of(machine, Clock.of(workload.provenance)):
         sleeping.check(machine, policy, outages=False)
-        if sleeping.rule.rule != "idle":
-            what = f"nodes do not sleep by the rule {sleeping.rule.rule} in a replay"
-            raise InputError(what, where=inventory.where, hint="use the rule idle, or simulate")
     check_programs(jobs, inventory, pools)
     check_commands(jobs, options.commands)
     least_s = shortest_replay_of(jobs, inventory, speed, over_limit=over_limit, pools=pools)
@@ -178,6 +176,7 @@ def replay(
         },
         calibration=work_rate.facts() if work_rate else {},
         created=datetime.fromtimestamp(system.time(), UTC).isoformat(timespec="seconds"),
+        warnings=sleeping.warnings if sleeping else [],
     )
     if resume and (run := find_finished(output, info)):
         return run

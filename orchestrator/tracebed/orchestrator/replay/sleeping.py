@@ -14,6 +14,7 @@ from tracebed.orchestrator.replay.executor import Ranks, Rounds
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.sleeping import Sleeping, WatchedCluster, switch_off
+from tracebed.orchestrator.scheduling.windows import MOST_WINDOWS, Watched, WatchedWindows, switch
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 
 
@@ -31,7 +32,7 @@ class Sleepers:
         record: ScheduleRecord,
         rounds: Rounds,
         scheduler: Scheduler,
-        cluster: WatchedCluster,
+        cluster: Watched,
         sleeping: Sleeping,
     ) -> None:
         """Begin with nodes that are on."""
@@ -42,6 +43,7 @@ class Sleepers:
         self._until: dict[int, float] = {}  # node that changes -> the change is not over before, trace s
         self._done: set[int] = set()  # of these, the nodes whose agent has ended, or is up
         self._orders: list[int] = []  # nodes for whose agents the testbed has not been told to end or to start
+        self._windows = 0  # number of windows that had begun when a job ran, or was to be submitted
 
     @property
     def due(self) -> float:
@@ -50,8 +52,18 @@ class Sleepers:
 
     @property
     def changing(self) -> bool:
-        """Whether a node that is not lost is being switched off or on. Then jobs that wait may have it."""
-        return not self._until.keys() <= self.cluster.lost
+        """Whether numbers hold nodes that are not lost, until these are off, or on. Then jobs that wait may have them.
+
+        After several windows without another event, they never get what they need.
+        """
+        if self.cluster.windows - self._windows >= MOST_WINDOWS:
+            return False
+        first = len(self.scheduler.jobs)
+        return any(number - first not in self.cluster.lost for number in self.scheduler.state.stopping)
+
+    def note_progress(self) -> None:
+        """Note that a job runs, or is to be submitted."""
+        self._windows = self.cluster.windows
 
     def handle(self, event: Event) -> bool:
         """Note what an event means for a node that changes. Return whether it means nothing else.
@@ -67,32 +79,39 @@ class Sleepers:
         return state in (PowerState.SHUTDOWN, PowerState.OFF)
 
     def complete(self, now: float) -> bool:
-        """End the changes that are over, and launch the jobs that waited for boots. Return whether nodes are off."""
+        """End the changes that are over, and launch the jobs that waited for boots. Return whether nodes are idle."""
         over = sorted(node for node in self._done if self._until[node] <= now)
-        off = [node for node in over if self.state[node] is PowerState.SHUTDOWN]
+        changed = False
         for node in over:
             self._done.remove(node)
             del self._until[node]
-            if node in off:
-                self._enter(node, PowerState.OFF)
-                self.scheduler.stopped(self.cluster.off(node), now)
-                continue
-            self._enter(node, PowerState.ON)
-            for job in self.cluster.on(node, now):
-                self.scheduler.began(job, now)
-        if len(off) < len(over):
-            for job in [job for job, active in self.ranks.running.items() if not {*over}.isdisjoint(active.to_launch)]:
+            state = PowerState.OFF if self.state[node] is PowerState.SHUTDOWN else PowerState.ON
+            self._enter(node, state)
+            changed |= self.cluster.enter(node, state, self.scheduler, now)
+        if on := {node for node in over if self.state[node] is PowerState.ON}:
+            for job in [job for job, active in self.ranks.running.items() if not on.isdisjoint(active.to_launch)]:
                 self.ranks.launch(job)
-        return bool(off)
+        return changed
+
+    def follow_windows(self, now: float) -> bool:
+        """Begin and end windows, if these are the rule. Return whether jobs may have more or fewer nodes."""
+        cluster = self.cluster
+        if not isinstance(cluster, WatchedWindows):
+            return False
+        before = cluster.windows, cluster.is_open
+        changed = switch(cluster, self.scheduler, now)
+        if before != (after := (cluster.windows, cluster.is_open)):
+            self.rounds.note("window", number=after[0], is_open=after[1])
+        return changed
 
     def switch_off(self, now: float) -> None:
-        """Switch off the nodes that have been idle for long enough, and begin these shutdowns and the boots."""
-        switch_off(self.cluster, self.scheduler, now)
-        for node, state in self.cluster.orders:
+        """Switch off the nodes that have been idle for long enough, and begin all shutdowns and boots."""
+        if isinstance(self.cluster, WatchedCluster):
+            switch_off(self.cluster, self.scheduler, now)
+        for node, state in self.cluster.take_orders():
             self._enter(node, state)
             self._until[node] = now + self._least_s[state][node]
             self._orders.append(node)
-        self.cluster.orders.clear()
 
     def send(self) -> None:
         """Pass the orders of this round to the testbed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import insort
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, groupby
@@ -98,6 +98,7 @@ class Cluster:
         idle: the idle nodes, in ascending order.
         lost: the lost nodes.
         loans: shared node -> its owner and guest.
+        expected_end: job -> its expected end, s: that of the state of the scheduler, which sets it.
         grid: the grid of the nodes; a line if it is unknown.
     """
 
@@ -114,6 +115,7 @@ class Cluster:
         self.idle = list(range(len(cores)))
         self.lost: set[int] = set()
         self.loans: dict[int, Loan] = {}
+        self.expected_end: Mapping[int, float] = {}
         self._ledger = Ledger()
         self.grid = grid_of(placement, len(self.cores)) or Grid((len(self.cores),))
         self._placement = placement
@@ -214,6 +216,8 @@ class Cluster:
 
     def put_last(self, job: int, nodes: Collection[int]) -> None:
         """Let `job` release `nodes` first when it shrinks: put them last in the order of allocation."""
+        if {*nodes} == {*self.owned(job)[-len(nodes) :]}:
+            return
         groups = self._held[job]
         kept = [(since, [node for node in held if node not in nodes]) for since, held in groups]
         last = [(since, [node for node in held if node in nodes]) for since, held in groups]

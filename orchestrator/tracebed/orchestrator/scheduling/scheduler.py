@@ -495,6 +495,7 @@ class Scheduler:
         self.cluster = cluster
         self.policy, self.executor, self.interval_s = policy, executor, interval_s
         self.state = State(jobs, cluster, queue_by(priority, jobs, len(cluster)))
+        cluster.expected_end = self.state.expected_end
         self._promises = Promises()
         self._progress: dict[int, Progress] = {}
         # Progress at which the limit of each job ends, s. `OverLimit.AGAIN` moves it.

@@ -13,11 +13,10 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import InputError
-from tracebed.machine.calendar import Clock
+from tracebed.machine.calendar import UNDATED, Clock
 from tracebed.machine.machine import Machine
 from tracebed.machine.power import PowerState, Sleep
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.record import PowerChanges
 from tracebed.orchestrator.scheduling.state import Policy, shares
@@ -58,6 +57,12 @@ class Sleeping:
             np.repeat([getattr(power, name) for power in powers], counts) for name in ("boot_s", "shutdown_s")
         )
         return cls(machine.sleep, boot_s.astype(np.float64), shutdown_s.astype(np.float64), clock or Clock())
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings of a run whose nodes sleep."""
+        undated = self.rule.rule == "windows" and self.clock.unix_start is None
+        return [f"{UNDATED} in the window in which nodes are off"] if undated else []
 
     def check(self, machine: Machine, policy: Policy, *, outages: bool) -> None:
         """Raise InputError if the nodes of a simulation or of a replay cannot sleep."""
@@ -251,14 +256,12 @@ class WatchedCluster(SleepingCluster):
     The times of shutdowns and boots are the shortest possible ones. Nodes may be lost, but not while they are off or
     being switched off: that is noticed at the boot.
 
-    Attributes:
-        orders: the nodes whose shutdown or boot begins, with the state that begins, for the executor to take.
     """
 
     def __init__(self, *arguments: Any, since: float, **settings: Any) -> None:
         """Start with nodes that are on, and idle `since` an instant, s. The rest is as for `SleepingCluster`."""
         super().__init__(*arguments, **settings)
-        self.orders: list[tuple[int, PowerState]] = []
+        self._orders: list[tuple[int, PowerState]] = []
         self._booting: set[int] = set()
         self._returned: list[int] = []  # nodes that returned, and are idle from now on
         self._awaited: dict[int, set[int]] = {}  # job -> the booting nodes for which its start waits
@@ -284,7 +287,7 @@ class WatchedCluster(SleepingCluster):
 
     def _boot(self, node: int, now: float) -> None:
         self._booting.add(node)
-        self.orders.append((node, PowerState.BOOT))
+        self._orders.append((node, PowerState.BOOT))
 
     def _rest(self, node: int, now: float) -> None:
         if node in self.lost:
@@ -297,7 +300,7 @@ class WatchedCluster(SleepingCluster):
     def switch_off(self, now: float, needed: int) -> Iterator[tuple[int, int, float]]:
         """Switch nodes off as a sleeping cluster does, each with a number of its own."""
         for node in self._rested(now, needed):
-            self.orders.append((node, PowerState.SHUTDOWN))
+            self._orders.append((node, PowerState.SHUTDOWN))
             self._set_aside(self._jobs + node, [node], now)
             yield self._jobs + node, 1, now + self._shutdown_s[node]
         self._set_next()
@@ -310,28 +313,33 @@ class WatchedCluster(SleepingCluster):
         self._returned.clear()
         return super().is_due(now)
 
-    def off(self, node: int) -> int:
-        """Handle that `node` is off, and thus idle. Return the number that has held it."""
-        number = self._jobs + node
-        del self._held[number]
-        self._off.add(node)
-        insort(self.idle, node)
-        return number
+    def take_orders(self) -> list[tuple[int, PowerState]]:
+        """Return the nodes whose shutdown or boot begins, with the state that begins, and forget them."""
+        orders, self._orders = self._orders, []
+        return orders
 
-    def on(self, node: int, now: float) -> list[int]:
-        """Handle that `node` has booted. Return the jobs that waited for it, and wait for no other node."""
+    def enter(self, node: int, state: PowerState, scheduler: Scheduler, now: float) -> bool:
+        """Handle that `node` is off, and thus idle, or on. Return whether a number has held it until now.
+
+        The jobs that waited for a node that is on, and wait for no other node, begin.
+        """
+        if state is PowerState.OFF:
+            del self._held[self._jobs + node]
+            self._off.add(node)
+            insort(self.idle, node)
+            scheduler.stopped(self._jobs + node, now)
+            return True
         self._booting.remove(node)
         self._on_from[node] = now
         if node in self._waking:
             self._waking.remove(node)
             self._rest(node, now)
-        begin = []
         for job, awaited in list(self._awaited.items()):
             awaited.discard(node)
             if not awaited:
                 del self._awaited[job]
-                begin.append(job)
-        return begin
+                scheduler.began(job, now)
+        return False
 
     def lose(self, node: int) -> None:
         """Mark `node` as lost as a cluster does."""
@@ -366,13 +374,3 @@ def switch_off(cluster: SleepingCluster, scheduler: Scheduler, now: float) -> No
     needed = len(cluster.idle) - state.idle + (0 if head is None else state.jobs.low[head])
     for number, nodes, until in [*cluster.switch_off(now, needed)]:
         scheduler.stopping(number, nodes, until, now)
-
-
-def watched_cluster(
-    cores: Sequence[int], sockets: Sequence[int], placement: str, jobs: Jobs, sleeping: Sleeping | None
-) -> Cluster:
-    """Return the cluster of a replay, whose nodes are on at the first submission. Without `sleeping`, they stay on."""
-    if sleeping is None:
-        return Cluster(cores, sockets, placement)
-    changes, since = PowerChanges(), jobs.submit[0]  # the replay records the changes
-    return WatchedCluster(cores, sockets, placement, sleeping=sleeping, power=changes, jobs=len(jobs), since=since)

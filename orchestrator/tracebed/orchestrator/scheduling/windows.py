@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tracebed.machine.calendar import Clock
 from tracebed.machine.power import PowerState, Sleep, seconds_of_day, share_of
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.record import PowerChanges
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
-from tracebed.orchestrator.scheduling.sleeping import Sleeping, SwitchedCluster, end_stops
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, SwitchedCluster, WatchedCluster, end_stops
+
+MOST_WINDOWS = 3
+"""Number of windows with nodes that are off, without another event, after which the waiting jobs never start."""
 
 
 def windows_of(rule: Sleep, clock: Clock) -> Iterator[tuple[float, float]]:
@@ -35,7 +42,6 @@ class WindowedCluster(SwitchedCluster):
     stay on first.
 
     Attributes:
-        expected_end: job -> its expected end, s, as in the state of the scheduler.
         begin: begin of the present or the next window, s. It may be before time 0.
         end: end of this window, s.
         is_open: whether this window has begun.
@@ -50,7 +56,6 @@ class WindowedCluster(SwitchedCluster):
         self.members, self.shrinks = share_of(len(self), sleeping.rule.share), sleeping.rule.shrink
         self._windows = windows_of(sleeping.rule, sleeping.clock)
         self._coming: deque[tuple[float, float]] = deque()  # the next windows, if known
-        self.expected_end: Mapping[int, float] = {}
         self.busy: set[int] = set()
         self.resizing: list[int] = []
         self._released: set[int] = set()  # of the busy nodes, those that jobs have released
@@ -63,6 +68,11 @@ class WindowedCluster(SwitchedCluster):
         self.begin, self.end = self._coming.popleft() if self._coming else next(self._windows)
         self._due = max(0.0, self.begin) if self.members else math.inf
         self._set_next()
+
+    def skip(self, now: float) -> None:
+        """Skip the windows that have ended before `now` and did not begin: no event was handled in them."""
+        while not self.is_open and self.end <= now:
+            self._await()
 
     def open(self) -> None:
         """Begin the window."""
@@ -149,6 +159,79 @@ class WindowedCluster(SwitchedCluster):
         self._released.update(self.lost.intersection(nodes))
 
 
+class WatchedWindows(WindowedCluster):
+    """A windowed cluster whose executor reports when nodes are off, and on, as that of a replay does.
+
+    A node boots at the end of the window, or when it is off after that. Nodes may be lost, but not while they are off
+    or being switched off.
+    """
+
+    def __init__(self, *arguments: Any, since: float, **settings: Any) -> None:
+        """Start with nodes that are on, whose first window begins `since` an instant, s, at the earliest."""
+        super().__init__(*arguments, **settings)
+        self._orders: list[tuple[int, PowerState]] = []
+        self._off: set[int] = set()
+        self.skip(since)
+        if self.members:
+            self.begin = self._due = max(self.begin, since)
+            self._set_next()
+
+    def switch_off(self, now: float) -> Iterator[tuple[int, int, float]]:
+        """Switch off the idle nodes of the window as a windowed cluster does, each with a number of its own."""
+        nodes = self.idle[: bisect_left(self.idle, self.members)]
+        del self.idle[: len(nodes)]
+        for node in nodes:
+            self._orders.append((node, PowerState.SHUTDOWN))
+            self._held[self._jobs + node] = [(now, [node])]
+            yield self._jobs + node, 1, self._boot_time(now + self._shutdown_s[node]) + self._boot_s[node]
+
+    def take_orders(self) -> list[tuple[int, PowerState]]:
+        """Return the nodes whose shutdown or boot begins, with the state that begins, and forget them."""
+        orders, self._orders = self._orders, []
+        if not self.is_open:
+            orders += [(node, PowerState.BOOT) for node in sorted(self._off)]
+            self._off.clear()
+        return orders
+
+    def enter(self, node: int, state: PowerState, scheduler: Scheduler, now: float) -> bool:
+        """Handle that `node` is off, or on, and thus idle. Return whether it is idle."""
+        if state is PowerState.OFF:
+            self._off.add(node)
+            return False
+        del self._held[self._jobs + node]
+        insort(self.idle, node)
+        scheduler.stopped(self._jobs + node, now)
+        return True
+
+    def lose(self, node: int) -> None:
+        """Mark `node` as lost: it is busy as the window begins, or its agent is lost. Then it must return itself."""
+        if node in self.busy and node not in self.lost:
+            super().lose(node)
+        else:
+            self.busy.discard(node)
+            Cluster.lose(self, node)
+
+    def restore(self, node: int) -> None:
+        """Bring `node` back as a cluster does."""
+        self._released.discard(node)
+        Cluster.restore(self, node)
+
+
+Watched = WatchedCluster | WatchedWindows
+"""A cluster of a replay whose nodes sleep."""
+
+
+def watched_cluster(
+    cores: Sequence[int], sockets: Sequence[int], placement: str, jobs: Jobs, sleeping: Sleeping | None
+) -> Cluster:
+    """Return the cluster of a replay, whose nodes are on at the first submission. Without `sleeping`, they stay on."""
+    if sleeping is None:
+        return Cluster(cores, sockets, placement)
+    kind = WatchedCluster if sleeping.rule.rule == "idle" else WatchedWindows
+    changes, since = PowerChanges(), jobs.submit[0]  # the replay records the changes
+    return kind(cores, sockets, placement, sleeping=sleeping, power=changes, jobs=len(jobs), since=since)
+
+
 def switch(cluster: WindowedCluster, scheduler: Scheduler, now: float) -> bool:
     """Switch nodes off and on as the window says; return whether jobs may have more or fewer nodes.
 
@@ -160,6 +243,7 @@ def switch(cluster: WindowedCluster, scheduler: Scheduler, now: float) -> bool:
         scheduler.nodes_back([*cluster.busy], now)
         cluster.close()
         changed = True
+    cluster.skip(now)
     if begins := not cluster.is_open and cluster.begin <= now and cluster.members > 0:
         cluster.open()
     if not cluster.is_open:
@@ -174,7 +258,7 @@ def switch(cluster: WindowedCluster, scheduler: Scheduler, now: float) -> bool:
         scheduler.stopping(number, nodes, until, now)
     if begins:
         held = (node for job in scheduler.running for node in cluster.owned(job))
-        cluster.busy = {node for node in held if node < cluster.members}
+        cluster.busy = {node for node in held if node < cluster.members} - cluster.lost
         scheduler.nodes_drained([*cluster.busy], now)
     elif off:
         scheduler.nodes_changed()

@@ -19,7 +19,7 @@ from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of, unknown
 from tracebed.ground.states import JobState
-from tracebed.machine.calendar import UNDATED, Calendar, Clock
+from tracebed.machine.calendar import Calendar, Clock
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
 from tracebed.machine.pools import Pools
@@ -154,10 +154,8 @@ class Simulation:
             calibration=measured,
             outages=record.outages_of([node.name for node in nodes]) if outages else [],
             parameters=({} if member is None else {"member": member}) | calendar,
-            warnings=self.ignored(workload, policy),
+            warnings=self.ignored(workload, policy) + (sleeping.warnings if sleeping else []),
         )
-        if sleeping and sleeping.rule.rule == "windows" and sleeping.clock.unix_start is None:
-            info.warnings.append(f"{UNDATED} in the window in which nodes are off")
         if (lost := len(simulator.cluster.lost)) and (never := record.state.count(JobState.UNKNOWN)):
             absent = f"{lost:,} of {len(nodes):,} nodes did not return"
             info.warnings.append(f"{counted(never, 'job')} never started, and {absent}")

@@ -19,7 +19,7 @@ from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.sleeping import Sleeping, SleepingCluster, SwitchedCluster, end_stops, switch_off
 from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
-from tracebed.orchestrator.scheduling.windows import WindowedCluster, switch
+from tracebed.orchestrator.scheduling.windows import MOST_WINDOWS, WindowedCluster, switch
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses
@@ -30,8 +30,6 @@ END, POINT, RELEASED, CORES, REQUEST = 0, 1, 2, 3, 4
 """Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores, requests."""
 REPORT_EVERY = 4096
 """Number of instants between two reports of the progress."""
-MOST_WINDOWS = 3
-"""Number of windows with nodes that are off, without another event, after which the waiting jobs never start."""
 ROUNDING = 1e-9
 """An iteration counts as complete if at most this part of its work is left, since sums of times are rounded."""
 
@@ -86,9 +84,6 @@ class Simulator:
         self.scheduler = scheduler_on(
             pools, jobs, self.cluster, policy, self, interval_s=scheduling.interval_s, priority=scheduling.priority
         )
-        if isinstance(self._sleeper, WindowedCluster):
-            assert isinstance(self.scheduler, Scheduler)  # no pools: `Sleeping.check`
-            self._sleeper.expected_end = self.scheduler.state.expected_end
         self.runtime_model = timing.runtime_model
         self.overheads = timing.overheads.times(timing.speed)
         self.delays = Delays(self.overheads, drawn, pauses)
