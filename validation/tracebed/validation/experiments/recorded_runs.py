@@ -89,7 +89,7 @@ def read_run(
         unit=spec.unit,
         time_zone=spec.time_zone,
         speed=spec.speed,
-        match="auto" if spec.mapping else cast(MatchName, spec.match),
+        match="auto" if spec.mapping or workload is None else cast(MatchName, spec.match),
         mapping=mapping,
         nodes=nodes,
         cores_per_node=cores_per_node,
