@@ -72,7 +72,7 @@ NOT_RUN = {
     "docs/how-to/replay.md": 1,
     "docs/how-to/survive.md": 1,
     "docs/how-to/write-a-policy.md": 1,
-    "docs/how-to/validate-your-simulator.md": 1,
+    "docs/how-to/validate-your-simulator.md": 2,
     "docs/reference/import.md": 1,
     "docs/reference/ledger.md": 1,
     "docs/reference/machines.md": 2,

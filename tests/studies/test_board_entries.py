@@ -239,7 +239,7 @@ def test_mistakes_in_entries_have_their_line(files: Mapping[str, str], data: Pat
             load_entries([tmp_path / "missing.yaml"])
 
 
-def test_the_entries_of_tracebed_are_of_data_sets_that_exist() -> None:
+def test_the_entries_of_tracebed_are_of_data_sets_that_exist(tmp_path: Path) -> None:
     (shipped,) = load_entries([])
-    names = {simulator.name for name in datasets() for simulator in shipped.simulators(name)}
+    names = {simulator.name for name in datasets() for simulator in shipped.simulators(name, tmp_path)}
     assert {"easy", "easy-nodes", "conservative-nodes", "fcfs", "slurm", "accasim"} <= names

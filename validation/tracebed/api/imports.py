@@ -47,7 +47,8 @@ def import_run(
             `cores_per_node`, by default those of the file or the workload; `columns`, field -> name of its column,
             where names are not recognized; `rows`, column -> value: only the rows with this value are read, for a
             table of several runs; `unit` of numbers that are times: s, ms, us, ns, min or h, by default that of the
-            column names, or s; `time_zone` of dates without an offset, by default UTC.
+            column names, or s; `time_zone` of dates without an offset, by default UTC; `speed`, trace seconds per
+            second of the file, for the log of a replay.
 
     Raises:
         InputError: the file cannot be read, its jobs are not those of the workload, or times contradict each other.

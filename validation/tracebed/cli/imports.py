@@ -11,7 +11,7 @@ import click
 
 import tracebed.api as tb
 from tracebed.cli.messages import progress
-from tracebed.cli.options import PATH, RUN, SIZE, gathered, json_option, keywords, option, output_option
+from tracebed.cli.options import PATH, RUN, SIZE, SPEED, gathered, json_option, keywords, option, output_option
 from tracebed.ground.errors import InputError
 
 
@@ -56,6 +56,9 @@ class Origin:
     )
     nodes: int | None = option(type=SIZE, help="Number of nodes.  [default: as in FILE or the workload]")
     cores_per_node: int | None = option(type=SIZE, help="Cores of each node.  [default: as in FILE or the workload]")
+    speed: float | None = option(
+        type=SPEED, help="Trace seconds per second of FILE, if it is of a replay.  [default: 1]"
+    )
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,8 @@ def scores_of(
 ) -> list[Score]:
     """Return the scores of an entry: cases whose run times are copies of the observed ones are a track of their own."""
     # Cases of calibration workloads do not count, nor do cases without a healthy real run, unless all are without. A
-    # prediction without the jobs that wait longest would seem to be near.
+    # prediction without the jobs that wait longest would seem to be near: the entry has no score then.
     whole = validate(cases, tolerances)
-    for result in whole.cases:
-        if result.unmatched > tolerances.unmatched:
-            raise InputError(f"{100 * result.unmatched:.3g} % of the jobs of {result.case.name} ended in one run only")
     tracks: dict[Track, list[tuple[Case, CaseResult]]] = {"planned": [], "observed": []}
     for case, result in zip(cases, whole.cases, strict=True):
         if not result.calibration:
@@ -59,6 +56,9 @@ def scores_of(
     for track, own in tracks.items():
         fit = [case for case, result in own if any(not each.excluded for each in result.repetitions)]  # healthy
         chosen = fit or [case for case, _ in own]
+        for case, result in own:
+            if case in chosen and result.unmatched > tolerances.unmatched:
+                raise InputError(f"{100 * result.unmatched:.3g} % of the jobs of {case.name} ended in one run only")
         if chosen:
             made = whole if len(chosen) == len(cases) else validate(chosen, tolerances)
             scores.append(_score(dataset, entry, kind, track, made, noise))
@@ -327,7 +327,7 @@ def _score_dataset(name: str, file: Path, entries: Sequence[EntryFile]) -> tuple
     own = _entries(name, suite, entries)
     failed: dict[str, str] = {}
     cases: dict[tuple[Track, str], list[Case]] = {}
-    for track, variant in _variants(suite):
+    for track, variant in _variants(name, suite):
         chosen = {key: each.simulator for key, each in own.items() if track == "planned" or each.kind != "published"}
         output = file.parent / track
         predictions, without = predict_suite(replace(variant, simulators=chosen), output)
@@ -356,16 +356,18 @@ def _suite(file: Path) -> Suite:
     return replace(suite, cases=cases)
 
 
-def _variants(suite: Suite) -> Iterator[tuple[Track, Suite]]:
-    """Yield a suite, and the same suite with the observed run times if its run times are planned ones."""
+def _variants(name: str, suite: Suite) -> Iterator[tuple[Track, Suite]]:
+    """Yield the suite of a data set, and the same suite with the observed run times where it has both."""
     yield "planned", suite
     recorded = suite.file.experiment.recorded
-    if recorded is not None and recorded.planned is not None:
+    if recorded is not None and (recorded.planned is not None or dataset_named(name).observed):
         raw = suite.file.source.raw
         file = suite.file.folder / OBSERVED
-        without = {key: value for key, value in raw["recorded"].items() if key != "planned"}
+        # The workload of the file of planned run times is that of the first run without it.
+        own = {key: value for key, value in raw["recorded"].items() if key != "planned"}
+        own |= {} if recorded.planned is not None else {"run_times": "observed"}
         with replacing(file) as stream:
-            stream.write(yaml.safe_dump(raw | {"recorded": without}, sort_keys=False).encode())
+            stream.write(yaml.safe_dump(raw | {"recorded": own}, sort_keys=False).encode())
         yield "observed", _suite(file)
 
 
@@ -377,7 +379,7 @@ def _entries(name: str, suite: Suite, files: Sequence[EntryFile]) -> dict[str, E
     }
     shipped = files[0]
     for file in files:
-        for simulator in file.simulators(name):
+        for simulator in file.simulators(name, suite.file.folder):
             if simulator.name in entries and file is not shipped:
                 what = f"the board has an entry {simulator.name} on {name}"
                 raise InputError(what, where=file.source.where, hint="rename yours")

@@ -55,6 +55,8 @@ class Dataset(BaseModel):
     files: dict[str, Hash]  # name of a file -> SHA-256 of its content, uncompressed
     # Name of a table that is made of the files -> name of the conversion (`CONVERSIONS`).
     converted: dict[str, str] = {}
+    # Whether entries are scored with the observed run times, too. A suite with `planned` files always has both.
+    observed: bool = False
     # Gated metric by which entries are ordered; another one where jobs do not wait.
     measure: str = "mean_wait_s"
     # Experiment file for `tracebed validate` in the folder of the files; empty: the data are no cases yet.

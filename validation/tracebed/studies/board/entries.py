@@ -3,7 +3,8 @@
     grid5000-2016-02:
       mine: {command: "my-simulator {workload} --nodes {nodes} --output {output}.csv", from: csv}
 
-The keys of a simulator are those of an experiment file. Relative paths refer to the folder of the file of the entries.
+The keys of a simulator are those of an experiment file. Relative paths refer to the folder of the file of the entries,
+those of `conf`, the configuration of the scheduler, to the folder of the data set.
 """
 
 from __future__ import annotations
@@ -44,14 +45,17 @@ class EntryFile:
         """Folder of relative paths."""
         return Path(self.source.where).absolute().parent
 
-    def simulators(self, dataset: str) -> Iterator[SuiteSimulator]:
-        """Yield the simulators that predict a data set. An error has the line of the invalid one."""
+    def simulators(self, dataset: str, copy: Path) -> Iterator[SuiteSimulator]:
+        """Yield the simulators that predict a data set, whose folder is `copy`. An error has the line of its entry."""
         for key in (EVERY, dataset):
             for name, spec in self.entries.get(key, {}).items():
+                names = [spec.conf] if isinstance(spec.conf, str) else spec.conf
+                conf = tuple(str(copy.absolute() / each) for each in names)
                 try:
-                    yield simulator_of(name, spec, self.folder)
+                    yield simulator_of(name, spec.model_copy(update={"conf": conf}), self.folder)
                 except InputError as error:
-                    raise self.source.error(error.what, key, name, hint=error.hint) from error
+                    where = f"{error.where}: " if error.where else ""
+                    raise self.source.error(f"{where}{error.what}", key, name, hint=error.hint) from error
 
 
 def load_entries(paths: Sequence[Path]) -> list[EntryFile]:

@@ -185,6 +185,7 @@ class RealCell:
             "workload": self.workload,
             "policy": self.setup.scheduling.policy,
             "title": self.title,
+            "names": self.names,
             "nodes": len(self.nodes) or None,
             "cores_per_node": max((node.cores for node in self.nodes), default=None),
         }

@@ -9,7 +9,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 from string import Formatter
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -35,6 +35,7 @@ from tracebed.machine.sources import read_machine
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.placement import PLACEMENTS
+from tracebed.orchestrator.testbeds.calibration import Overhead
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.setups import OF_REPLAYS, model_of
 from tracebed.validation.simulators.reading import forms
@@ -572,6 +573,11 @@ ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$", max_length=80)]
 TRACEBED = "tracebed"  # name of the built-in simulator
 PLACEHOLDERS = ("workload", "policy", "case")
 """Placeholders in patterns of paths: the names of the workload, of the policy, and of the case."""
+MATCH_PLACEHOLDERS = (*PLACEHOLDERS, "folder", "stem")
+"""Placeholders in the pattern of the file that matches the jobs of a run: also the folder of the file of the run, and
+the name of that file without its suffix."""
+READING = {"columns", "unit", "time_zone", "speed", "match"}
+"""Keys of `ReadSpec` that are options of an importer."""
 COMMAND_PLACEHOLDERS = ("workload", "policy", "nodes", "seed", "output")
 """Placeholders in commands. `workload` is the file of the workload there."""
 
@@ -599,11 +605,24 @@ class ReadSpec(ExperimentPart):
     columns: dict[str, str] = Field(default_factory=dict)
     unit: str = ""
     time_zone: str = ""
-    match: MatchName = "auto"
+    speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)] = 1.0  # trace seconds per second of a file
+    # How jobs are matched, one of `MatchName`; or the pattern of the path of a file with two columns for each run, with
+    # the placeholders `MATCH_PLACEHOLDERS`.
+    match: FileName = "auto"
+
+    @property
+    def mapping(self) -> str | None:
+        """The pattern of the files that match jobs; None: jobs are matched by `match`."""
+        return None if self.match in get_args(MatchName) else self.match
+
+    @field_validator("match")
+    @classmethod
+    def _match(cls, text: str) -> str:
+        return check_placeholders(text, MATCH_PLACEHOLDERS)
 
     @model_validator(mode="after")
     def _of_importers(self) -> Self:
-        if self.importer is None and (given := self.model_fields_set & {"columns", "unit", "time_zone", "match"}):
+        if self.importer is None and (given := self.model_fields_set & READING):
             raise ValueError(f"`{min(given)}` requires `from`, the name of an importer")
         return self
 
@@ -625,6 +644,8 @@ class RecordedSpec(ReadSpec, RecordedBed):
     # Pattern of the path of a file, in the same form, whose run times are those that were planned. Without it, the run
     # times of a workload without a source are those observed in the first run.
     planned: FileName | None = None
+    # Run times of the predictions: those of the workload, or those that the most complete run of the case observed.
+    run_times: Literal["planned", "observed"] = "planned"
     # Number of nodes of the machine; or pattern of names of workloads -> number.
     nodes: Size | dict[str, Size] | None = None
     cores_per_node: Size | None = None
@@ -636,7 +657,9 @@ class RecordedSpec(ReadSpec, RecordedBed):
 
     @model_validator(mode="after")
     def _of_imported_runs(self) -> Self:
-        if self.importer is None and (given := self.model_fields_set & {"planned", "nodes", "cores_per_node"}):
+        if self.importer is None and (
+            given := self.model_fields_set & {"planned", "run_times", "nodes", "cores_per_node"}
+        ):
             raise ValueError(f"`{min(given)}` requires `from`: the folder of a run has the nodes and the run times")
         return self
 
@@ -712,10 +735,19 @@ class SimulatorSpec(ReadSpec):
     runtime_model: str = "ideal"  # run time of jobs that hold fewer cores than requested, for the built-in simulator
     # Policy of the predictions, in place of that of the case: a model of the scheduler of the real runs.
     policy: str | None = None
-    policy_parameters: dict[str, Any] = Field(default_factory=dict)  # parameters of that policy
+    # Parameters of that policy; those that are not given are those of `conf`, or of a case with the same policy.
+    policy_parameters: dict[str, Any] = Field(default_factory=dict)
+    # Configuration files of that policy, as in `PolicySpec`; of an entry of the board, relative to the data set.
+    conf: FileName | tuple[FileName, ...] = ()
     # Time between two calls of that policy, trace s; 0: at each event. By default that of the real runs.
     interval_s: Annotated[float, Field(ge=0, le=bounds.MAX_SECONDS)] | None = None
     options: dict[str, str] = Field(default_factory=dict)  # options of a simulator of the registry
+    # Overheads of the real system that are assumed in place of a calibration, wall s; a range is drawn for each seed.
+    overheads: dict[Overhead, Annotated[list[Seconds], BeforeValidator(as_list), Field(min_length=1, max_length=2)]] = (
+        Field(default_factory=dict)
+    )
+    # Standard deviation of the run time of a job, trace s: each seed has other run times, of a normal distribution.
+    run_time_sd_s: Seconds = 0.0
     # Number of runs of a stochastic simulator, with the seeds 0, 1, ...; of the built-in one, of an ensemble.
     seeds: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 1
     # Time after which a simulation is stopped and fails, wall s.
@@ -761,13 +793,14 @@ class SimulatorSpec(ReadSpec):
     def _keys_of_its_kind(self) -> Self:
         if sum(value is not None for value in (self.driver, self.runs, self.command)) > 1:
             raise ValueError("a simulator has one of the keys `with`, `runs` and `command`")
-        if self.policy is None and (given := {"policy_parameters", "interval_s"} & self.model_fields_set):
+        if self.policy is None and (given := {"policy_parameters", "conf", "interval_s"} & self.model_fields_set):
             raise ValueError(f"`{min(given)}` requires `policy`")
-        reading = {"importer", "columns", "unit", "time_zone", "match"}
-        deciding = {"policy", "policy_parameters", "interval_s"}
+        reading = {"importer", *READING}
+        deciding = {"policy", "policy_parameters", "conf", "interval_s"}
+        drawn = {"overheads", "run_time_sd_s"}
         allowed = {
-            TRACEBED: {"driver", "calibration", "runtime_model", "seeds", *deciding},
-            "with": {"driver", "calibration", "options", "seeds", "timeout_s", *deciding},
+            TRACEBED: {"driver", "calibration", "runtime_model", "seeds", *drawn, *deciding},
+            "with": {"driver", "calibration", "options", "seeds", "timeout_s", *deciding - {"conf"}},
             "runs": {"runs", *reading},
             "command": {"command", "parameters", "calibration", "seeds", "timeout_s", *reading},
         }[self.kind]
@@ -775,6 +808,13 @@ class SimulatorSpec(ReadSpec):
             names = {"driver": "with", "importer": "from"}
             own = f"`{self.kind}`" if self.kind != TRACEBED else "the built-in simulator"
             raise ValueError(f"`{names.get(key := min(wrong), key)}` does not apply to a simulator by {own}")
+        if self.overheads and self.calibration is not None:
+            raise ValueError("a simulator has one of `overheads` and `calibration`")
+        if self.seeds == 1 and (self.run_time_sd_s or any(len(each) > 1 for each in self.overheads.values())):
+            raise ValueError("a range of `overheads`, and `run_time_sd_s`, require `seeds`, the size of the ensemble")
+        for name, ends in self.overheads.items():
+            if ends[0] > ends[-1]:
+                raise ValueError(f"the range of {name} is {ends[0]:g} to {ends[1]:g}; give the lower end first")
         if self.command is not None and self.calibration is not None:
             if not isinstance(self.calibration, str):
                 raise ValueError("the calibration of a command is one file")

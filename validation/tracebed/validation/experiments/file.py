@@ -200,8 +200,10 @@ def _with_conf(spec: schema.PolicySpec, folder: Path, source: YamlFile, index: i
 def _with_found_workloads(source: YamlFile, folder: Path) -> YamlFile:
     """Return the file with the names of the recorded workloads in place of a pattern of names."""
     raw = source.raw if isinstance(source.raw, dict) else {}
-    pattern, recorded = raw.get("workloads"), raw.get("recorded")
-    if not isinstance(pattern, str):
+    given, recorded = raw.get("workloads"), raw.get("recorded")
+    of_names = given if isinstance(given, dict) else {}
+    pattern = given if isinstance(given, str) else next((name for name in of_names if {*"*?["} & {*str(name)}), None)
+    if pattern is None:
         return source
     runs = recorded.get("runs") if isinstance(recorded, dict) else recorded
     if not isinstance(runs, str) or "{workload}" not in runs or "{case}" in runs:
@@ -214,7 +216,20 @@ def _with_found_workloads(source: YamlFile, folder: Path) -> YamlFile:
     if not names:
         what = f"no recorded run is of a workload {pattern}"
         raise source.error(what, "workloads", hint=f"the paths are {runs} in the folder {folder}")
-    return replace(source, raw=raw | {"workloads": names})
+    if not of_names:
+        return replace(source, raw=raw | {"workloads": names})
+    spec = of_names[pattern]
+    spec = {"file": spec} if isinstance(spec, str) else spec or {}
+    if not isinstance(spec, dict) or "{workload}" not in str(spec.get("file", "{workload}")):
+        raise source.error("a pattern of names requires {workload} in its `file`", "workloads", pattern)
+    made = {name: {key: _filled(value, name) for key, value in spec.items()} for name in names}
+    return replace(
+        source, raw=raw | {"workloads": made | {key: value for key, value in of_names.items() if key != pattern}}
+    )
+
+
+def _filled(value: Any, workload: str) -> Any:
+    return value.replace("{workload}", workload) if isinstance(value, str) else value
 
 
 def _check_executor(file: ExperimentFile) -> None:

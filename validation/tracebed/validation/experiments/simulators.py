@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
+from warnings import warn
 
 import numpy as np
 from pydantic import Field
 
+from tracebed.converters.workload import Workload
 from tracebed.ground.display import time_text
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import sha256_of
@@ -24,16 +26,18 @@ from tracebed.ground.registry import one_of
 from tracebed.ground.stored import Part, StoredFile
 from tracebed.ground.version import version
 from tracebed.orchestrator import scheduling, simulation
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.configurations import CONFIGURATIONS, Configured
+from tracebed.orchestrator.run import Run, workload_facts
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.testbeds.calibration import Calibration, Instant, Loss, Number, Sha256
 from tracebed.validation.experiments import store
 from tracebed.validation.experiments.background_command import BackgroundCommand
 from tracebed.validation.experiments.cell import RealCell, maker_of, maker_of_policy
-from tracebed.validation.experiments.experiment_schema import COMMAND_PLACEHOLDERS, TRACEBED, SimulatorSpec
+from tracebed.validation.experiments.experiment_schema import COMMAND_PLACEHOLDERS, READING, TRACEBED, SimulatorSpec
 from tracebed.validation.experiments.recorded_runs import paths_at, read_run
 from tracebed.validation.experiments.workloads import code_of
 from tracebed.validation.simulators.messages import output_of, reason_in, status_text
@@ -234,28 +238,55 @@ class CalibratedSimulator(ExecutedSimulator):
         return self.calibrations.get(cell.names["testbed"], self.calibrations.get(""))
 
     @cached_property
-    def parameters(self) -> dict[str, Any]:
-        """Parameters of the own policy of the simulator, with their defaults; empty if the simulator has no policy."""
+    def configuration(self) -> Configured | None:
+        """The configuration of the own policy of the simulator; None without `conf`."""
+        names = (self.spec.conf,) if isinstance(self.spec.conf, str) else self.spec.conf
+        if not names:
+            return None
+        conf = CONFIGURATIONS.load(str(self.spec.policy)).read(*(self.folder / name for name in names))
+        for difference in conf.differences:
+            warn(f"{', '.join(Path(name).name for name in names)}: {difference}", stacklevel=2)
+        return conf
+
+    def parameters(self, cell: RealCell | None = None) -> dict[str, Any]:
+        """Return the parameters of the own policy of the simulator, with their defaults; empty without a policy.
+
+        Those that the simulator does not set are those of its configuration, or of a cell with the same policy.
+        """
         if self.spec.policy is None:
             return {}
-        return registry.parameters(registry.resolve(self.spec.policy, self.spec.policy_parameters)[1])
+        base: Mapping[str, Any] = self.configuration.parameters if self.configuration is not None else {}
+        if self.configuration is None and cell is not None and self._has_policy_of(cell):
+            base = cell.setup.scheduling.policy_parameters
+        return registry.parameters(registry.resolve(self.spec.policy, {**base, **self.spec.policy_parameters})[1])
+
+    def _has_policy_of(self, cell: RealCell) -> bool:
+        return self.spec.policy == (cell.setup.scheduling.file or cell.setup.scheduling.policy)
 
     @property
     def policy_facts(self) -> dict[str, Any]:
-        """Own policy of the simulator, its parameters and its interval; empty without a policy."""
+        """Own policy of the simulator, its parameters, interval and machine; empty without a policy."""
         if self.spec.policy is None:
             return {}
         interval = {"interval_s": self.spec.interval_s} if self.spec.interval_s is not None else {}
-        return {"policy": [self.spec.policy, self.parameters], **interval}
+        conf = self.configuration
+        machine = {"machine": conf.machine.digest} if conf is not None and conf.machine is not None else {}
+        return {"policy": [self.spec.policy, self.parameters()], **interval, **machine}
 
     def own_task(self, cell: RealCell) -> RealCell:
         """Return the cell with the own policy of the simulator, if any."""
         if self.spec.policy is None:
             return cell
-        own: dict[str, Any] = {"policy": self.spec.policy, "policy_parameters": self.parameters}
+        own: dict[str, Any] = {"policy": self.spec.policy, "policy_parameters": self.parameters(cell)}
         if self.spec.interval_s is not None:
             own["interval_s"] = self.spec.interval_s
-        return replace(cell, machine=None, setup=Setup.of(cell.setup, **own))
+        # The machine of a slurm.conf belongs to its policy, unless nothing else has the nodes.
+        machine = cell.machine if self._has_policy_of(cell) or not cell.nodes else None
+        if self.configuration is not None and self.configuration.machine is not None:
+            machine = self.configuration.machine
+            if cell.nodes:
+                machine.check_size(len(cell.nodes))
+        return replace(cell, machine=machine, setup=Setup.of(cell.setup, **own))
 
     def facts_for(self, cell: RealCell) -> list[Any]:
         """Return the hashes of the calibration and of the scheduler, and package and code of the policy."""
@@ -276,6 +307,7 @@ class BuiltInSimulator(CalibratedSimulator):
         return {
             "version": [version(), code_of(Path(simulation.__path__[0]))],
             "runtime_model": self.spec.runtime_model,
+            **self.spec.model_dump(include={"overheads", "run_time_sd_s"}, exclude_defaults=True),
             **self.policy_facts,
         }
 
@@ -283,10 +315,32 @@ class BuiltInSimulator(CalibratedSimulator):
         """Simulate the workload of the cell; with several seeds, each is a member of an ensemble."""
         cell = self.own_task(cell)
         assert cell.workload is not None
-        setup = Setup.of(cell.setup, calibration=self.calibration(cell), runtime_model=self.spec.runtime_model)
-        member = seed if self.spec.seeds > 1 else None
+        overheads, workload = self._drawn(cell.workload, seed)
+        setup = Setup.of(
+            cell.setup,
+            calibration=self.calibration(cell),
+            overheads=overheads,
+            runtime_model=self.spec.runtime_model,
+        )
+        # Draws of the simulator's own replace those of a calibration.
+        own = overheads is not None or workload is not cell.workload
+        member = seed if self.spec.seeds > 1 and not own else None
         machine = cell.predicted_machine or cell.nodes or None
-        return predict(cell.workload, machine, setup, name=cell.title, member=member)
+        run = predict(workload, machine, setup, name=cell.title, member=member)
+        if own:
+            run.info.parameters["member"] = seed
+            run.info.workload = workload_facts(cell.workload, cell.title)
+        return run
+
+    def _drawn(self, workload: Workload, seed: int) -> tuple[Overheads | None, Workload]:
+        """Return the overheads of a member of an ensemble (None: not given), and the workload with its run times."""
+        spec, rng = self.spec, np.random.default_rng(seed)
+        drawn = {name: float(rng.uniform(ends[0], ends[-1])) for name, ends in sorted(spec.overheads.items())}
+        if spec.run_time_sd_s:
+            run = workload.floats("run_time")
+            noisy = np.maximum(run + rng.normal(0.0, spec.run_time_sd_s, len(run)), 0.0)
+            workload = Workload(workload.table.assign(run_time=noisy), workload.provenance)
+        return Overheads(**drawn) if drawn else None, workload
 
 
 class DrivenSimulator(CalibratedSimulator):
@@ -372,7 +426,7 @@ class CommandSimulator(ExecutedSimulator):
             "command": self.spec.command,
             "files": {word: sha256_of(Path(path)) for word, path in programs.items() if Path(path).is_file()},
             "version": self.spec.version,
-            **self.spec.model_dump(include={"importer", "columns", "unit", "time_zone", "match"}),
+            **self.spec.model_dump(include={"importer", *READING}),
         }
 
     def predict(self, cell: RealCell, seed: int, log: Path) -> Run:
@@ -432,7 +486,7 @@ class CommandSimulator(ExecutedSimulator):
                 what = f"`{self.spec.command}` ended with status 0 and wrote {names}" + (f": {said}" if said else "")
                 raise InputError(what, where=str(log), hint="write one file or folder {output}, or {output}.SUFFIX")
             try:
-                return read_run(written[0], self.spec, "predicted", **cell.reading)
+                return read_run(written[0], self.spec, "predicted", folder=self.folder, **cell.reading)
             except InputError as error:
                 place = (error.where or written[0].name).replace(f"{scratch}/", "")  # the file is temporary
                 raise InputError(f"{place}: {error.what}", where=str(log), hint=error.hint) from error
@@ -451,7 +505,7 @@ class RecordedSimulator(SuiteSimulator):
         """Return the recorded runs of a cell."""
         assert self.spec.runs is not None
         return tuple(
-            read_run(path, self.spec, "predicted", **cell.reading)
+            read_run(path, self.spec, "predicted", folder=self.folder, **cell.reading)
             for path in paths_at(self.spec.runs, cell.names, self.folder, of_runs=self.spec.importer is None)
         )
 
@@ -467,7 +521,7 @@ def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator
     made = kinds[spec.kind](name, spec, folder)
     if isinstance(made, BuiltInSimulator):
         one_of("runtime_model", spec.runtime_model, RuntimeModel)
-        _ = made.parameters  # checks the policy
+        _ = made.parameters()  # checks the policy
         if name in SIMULATORS.names() and name != TRACEBED and spec.driver is None:
             raise InputError(f"{name} is an installed simulator", hint=f"add `with: {name}`, or rename the simulator")
     if isinstance(made, CalibratedSimulator):

@@ -25,11 +25,12 @@ from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.experiments import store
 from tracebed.validation.experiments.cell import Campaign, RealCell, ReplayConditions
 from tracebed.validation.experiments.experiment import Point
+from tracebed.validation.experiments.experiment_schema import RecordedSpec
 from tracebed.validation.experiments.file import ExperimentFile, place_of
-from tracebed.validation.experiments.recorded_runs import paths_at, read_run
+from tracebed.validation.experiments.recorded_runs import path_at, paths_at, read_run
 from tracebed.validation.experiments.simulators import SuiteSimulator, simulator_of
 from tracebed.validation.experiments.workloads import Bases, is_kept, make, variant_of
-from tracebed.validation.simulators.assembly import workload_of
+from tracebed.validation.simulators.assembly import observed_run_times, workload_of
 from tracebed.validation.verdict import Validation, validate
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.noise import NoiseProfile
@@ -224,17 +225,12 @@ class _SuiteLoader:
         with self._at("recorded", what=f"case {name}: "):
             paths = paths_at(spec.runs, names, self.folder, of_runs=spec.importer is None)
             machine = {"nodes": spec.nodes_of(point.workload), "cores_per_node": spec.cores_per_node}
-            reading: Any = {"policy": policy, "title": title, **machine}
+            reading: Any = {"policy": policy, "title": title, "names": names, "folder": self.folder, **machine}
             if workload is None and spec.planned is not None:
-                planned = paths_at(spec.planned, names, self.folder, of_runs=False)
-                if len(planned) > 1:
-                    what = f"{len(planned)} files have planned run times: {planned[0].name}, {planned[1].name}"
-                    raise InputError(what, hint="let the pattern `planned` match one file of each case")
-                workload = workload_of(read_run(planned[0], spec, "real", workload=None, **reading))
-            runs: list[Run] = []
-            for each in paths:
-                whose = workload or (runs[0] if runs and spec.importer else None)
-                runs.append(read_run(each, spec, "real", workload=whose, **reading))
+                hint = "let the pattern `planned` match one file of each case"
+                planned = path_at(spec.planned, names, self.folder, "have planned run times", hint)
+                workload = workload_of(read_run(planned, spec, "real", workload=None, **reading))
+            runs, workload = self._runs(paths, spec, workload, reading)
             info, conditions = runs[0].info, self.experiment.conditions(point)
             if not info.imported:
                 self._check_conditions(info, conditions)
@@ -248,6 +244,26 @@ class _SuiteLoader:
         distinct = len({each.name for each in paths}) == len(paths)
         shown = [each.name if distinct else os.path.relpath(each, self.folder) for each in paths]
         return self._cell(point, path, workload, info.nodes, setup, recorded=dict(zip(shown, runs, strict=True)))
+
+    def _runs(
+        self, paths: Sequence[Path], spec: RecordedSpec, workload: Workload | None, reading: Any
+    ) -> tuple[list[Run], Workload | None]:
+        """Return the runs at `paths`, and their workload, with the observed run times if these are asked for."""
+
+        def read(path: Path, whose: Workload | Run | None) -> Run:
+            return read_run(path, spec, "real", workload=whose, **reading)
+
+        first = read(paths[0], workload)
+        runs = [first, *(read(path, workload or (first if spec.importer else None)) for path in paths[1:])]
+        # A run that lacks jobs is neither the workload of the others, nor the origin of their run times.
+        fullest = max(runs, key=lambda run: run.info.imported.get("rows", 0))
+        if workload is None and spec.importer and fullest is not first:
+            whose = read(paths[runs.index(fullest)], None)
+            runs = [read(path, whose) for path in paths]
+        elif workload is not None and spec.run_times == "observed":
+            workload = observed_run_times(workload, fullest)
+            runs = [read(path, workload) for path in paths]
+        return runs, workload
 
     def _own_workload(self, point: Point, run: Run) -> Workload:
         """Return the workload of a recorded run. Raises InputError if the run lacks properties of its jobs."""

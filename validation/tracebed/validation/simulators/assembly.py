@@ -15,6 +15,7 @@ import pandas as pd
 
 from tracebed.converters.description import part_jobs
 from tracebed.converters.provenance import Provenance, Step, System
+from tracebed.converters.scaling import scale
 from tracebed.converters.workload import MAX_SIZE, BoolArray, FloatArray, IntArray, Kind, Workload
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError, tolerate
@@ -27,7 +28,7 @@ from tracebed.orchestrator.scheduling.policies.registry import POLICIES
 from tracebed.orchestrator.setup import UNKNOWN_POLICY, Setup
 from tracebed.validation.simulators.history import assign_nodes
 from tracebed.validation.simulators.observed import SEVERAL_RUNS, Observed, states_of
-from tracebed.validation.simulators.pairing import Pairing, check_placeholder, check_unit, pair, sizes_of
+from tracebed.validation.simulators.pairing import SHOWN, Pairing, check_placeholder, check_unit, pair, sizes_of
 from tracebed.validation.simulators.simulator import ReadOptions
 
 MISSING = "not in the file"
@@ -46,6 +47,7 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
     """Return the run in a file, with the jobs of `workload`; None: the workload is made from the file."""
     if not len(observed.jobs):
         raise InputError("contains no jobs", where=observed.where, hint="check that the file is complete")
+    observed = observed.at_speed(options.speed)
     policy, facts, own = options.policy or observed.policy, options.workload_facts, list[str]()
     if workload is None:
         workload, pairing = workload_in(observed, options)
@@ -89,16 +91,21 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
         execution="logged" if real else "simulated",
         nodes=nodes,
         workload=dict(facts),
-        setup=Setup.of(policy or UNKNOWN_POLICY),
+        setup=Setup.of(policy or UNKNOWN_POLICY, speed=options.speed),
         resolution_s=observed.resolution,
         counts={"jobs": len(workload), **Counter(states.tolist())},
         warnings=[*observed.warnings, *warnings, *more],
-        imported=_origin(observed, pairing) | {"nodes_of_jobs": _origin_of_nodes(observed, allocations)},
+        imported=_origin(observed, workload, pairing) | {"nodes_of_jobs": _origin_of_nodes(observed, allocations)},
         unknown=unknown,
     )
     info.versions |= version
     samples = samples_of(observed, pairing, len(nodes))
     return Run(info, jobs, allocations, reconfigurations_of(observed, workload, pairing), samples)
+
+
+def at_speed(workload: Workload, options: ReadOptions) -> Workload:
+    """Return the workload in a file on the clock of the options; without logged times at a speed other than 1."""
+    return workload if options.speed == 1 else scale(workload, run_time=options.speed, arrivals=options.speed)
 
 
 def _as_scheduled(workload: Workload, policy: str) -> Workload:
@@ -220,10 +227,8 @@ def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: R
     warnings = []
     absent = int((pairing.rows < 0).sum())
     if absent:
-        first = workload.column("job_id")[int((pairing.rows < 0).argmax())]
-        warnings.append(
-            f"{absent:,} of {len(workload):,} jobs are not in the file, and count as not ended (first: {first})"
-        )
+        shown = ", ".join([*_missing(workload, pairing), *(["..."] if absent > SHOWN else [])])
+        warnings.append(f"{absent:,} of {len(workload):,} jobs are not in the file, and count as not ended ({shown})")
     strangers = pairing.unmatched_rows
     if len(strangers):
         what = f"{len(strangers):,} of {len(observed.jobs):,} rows match no job of the workload"
@@ -233,6 +238,11 @@ def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: R
             raise InputError(what, where=place, hint=hint)
         warnings.append(f"{what}, and are ignored (first: {place})")
     return warnings
+
+
+def _missing(workload: Workload, pairing: Pairing) -> list[str]:
+    """Return the ids of the first `SHOWN` jobs that are not in the file."""
+    return list(map(str, workload.column("job_id")[pairing.rows < 0][:SHOWN]))
 
 
 def _partial_nodes(observed: Observed, workload: Workload, options: ReadOptions) -> list[str]:
@@ -264,7 +274,7 @@ def _origin_of_nodes(observed: Observed, allocations: pd.DataFrame | Table | Non
     return "assigned" if observed.allocations is None else "recorded"
 
 
-def _origin(observed: Observed, pairing: Pairing) -> dict[str, object]:
+def _origin(observed: Observed, workload: Workload, pairing: Pairing) -> dict[str, object]:
     """Return `RunInfo.imported`."""
     return {
         "from": observed.format,
@@ -278,6 +288,7 @@ def _origin(observed: Observed, pairing: Pairing) -> dict[str, object]:
         "rows": len(observed.jobs),
         "rows_without_job": len(pairing.unmatched_rows),
         "jobs_without_row": int((pairing.rows < 0).sum()),
+        "missing_jobs": _missing(workload, pairing),
         **observed.facts,
     }
 
@@ -333,6 +344,15 @@ def workload_of(run: Run) -> Workload:
             jobs = int(run.jobs["kind"].isin([*RESIZABLE]).sum())
             tolerate({UNRECORDED: jobs})
     return workload
+
+
+def observed_run_times(workload: Workload, run: Run) -> Workload:
+    """Return the workload with the run times of a run of it; jobs that did not end there keep their own."""
+    times = run.jobs.set_index("job_id")
+    ran = (times["end"] - times["start"]).reindex(workload.column("job_id")).to_numpy(dtype=np.float64)
+    table = workload.table.assign(run_time=np.where(np.isfinite(ran), ran, workload.floats("run_time")))
+    step = Step("observed run times", {"run": run.info.imported["sha256"]})
+    return Workload(table, replace(workload.provenance, steps=(*workload.provenance.steps, step)))
 
 
 def workload_for_import(options: ReadOptions, run: Run) -> tuple[Workload, ReadOptions]:

@@ -23,7 +23,7 @@ from tracebed.converters.workload import Kind, Provenance, Source, Step, System,
 from tracebed.ground.errors import InputError
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.validation.simulators.assembly import run_of
+from tracebed.validation.simulators.assembly import at_speed, run_of
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 
@@ -202,7 +202,7 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
             "one of them; the others are unknown, and so are allocations and resizes"
         ],
     )
-    own = workload_of(jobs, ranks, (source,)) if workload is None else workload
+    own = at_speed(workload_of(jobs, ranks, (source,)), options) if workload is None else workload
     return run_of(observed, own, options)
 
 

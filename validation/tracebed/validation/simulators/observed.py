@@ -8,9 +8,9 @@ allocations and resizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -133,6 +133,36 @@ class Observed:
         if self.resolution_s is not None:
             return self.resolution_s
         return resolution_of([self.floats(name) for name in (*INSTANTS, *DURATIONS)])
+
+    def at_speed(self, speed: float) -> Observed:
+        """Return the jobs on a clock that is `speed` times as fast. Dates keep the instant of the first submission.
+
+        Raises:
+            InputError: the times are dates, and no submission is known.
+        """
+        if speed == 1:
+            return self
+        submit = self.floats("submit")
+        if self.unix and not np.isfinite(submit).any():
+            what = "the times are dates, and the file has no submit times, so that --speed has no origin"
+            raise InputError(what, where=self.where, hint="name the column of submit times: --columns submit=NAME")
+        origin = float(np.nanmin(submit)) if self.unix else 0.0
+
+        def scaled(table: pd.DataFrame | None, instants: Sequence[str], durations: Sequence[str] = ()) -> Any:
+            if table is None:
+                return None
+            moved = {name: origin + (table[name] - origin) * speed for name in instants if name in table}
+            return table.assign(**moved, **{name: table[name] * speed for name in durations if name in table})
+
+        return replace(
+            self,
+            jobs=scaled(self.jobs, INSTANTS, (*DURATIONS, "run_time", "time_limit")),
+            allocations=scaled(self.allocations, ("start", "end")),
+            reconfigurations=scaled(self.reconfigurations, ("asked", "decided", "applied", "ended")),
+            samples=scaled(self.samples, ("time",)),
+            resolution_s=self.resolution * speed,
+            facts={**self.facts, "speed": speed},
+        )
 
     def error(self, row: int, what: str, hint: str = "correct or remove the line") -> InputError:
         """Return the error for a row of the file, which names the job and the place."""

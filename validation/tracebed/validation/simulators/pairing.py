@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ UNIT = "the times seem to be in {0}: give --unit {0}"
 CLOSE = 0.01  # largest relative distance from a factor between two units at which times count as of the other unit
 PLACEHOLDERS = {*map(str.lower, NOTHING), *("-", "--", "?", "0", "-1", "n/a", "undefined", "x")}
 """Ids that stand for a missing one, in lower case."""
+SLOW = 0.5  # Largest ratio of the spans of the submissions of a file and a workload that may be that of a fast replay.
 SHOWN = 5  # number of jobs that a message names
 BY_HAND = "match jobs by --match FILE, id or order"
 
@@ -56,7 +58,7 @@ def pair(observed: Observed, workload: Workload, options: ReadOptions) -> Pairin
             case "order":
                 rows = _by_order(observed, workload)
             case _:
-                rows = _by_id(observed, workload, _names(observed, options.mapping))
+                rows = _by_id(observed, workload, _names(observed, workload, options.mapping))
         found = Pairing(rows, by, _offset(observed, workload, rows), _left(rows, len(observed.jobs)))
     if not len(found.found):
         hint = f"check --workload, or {BY_HAND}"
@@ -88,7 +90,7 @@ def _left(rows: IntArray, count: int) -> IntArray:
 # -- by id
 
 
-def _names(observed: Observed, mapping: Path | None) -> pd.Series[str]:
+def _names(observed: Observed, workload: Workload, mapping: Path | None) -> pd.Series[str]:
     """Return the id in the workload of each row; empty if the row is not in the mapping."""
     if not observed.is_known("job_id"):
         hint = "name its column by --columns job_id=NAME, or use --match order or shape"
@@ -97,15 +99,23 @@ def _names(observed: Observed, mapping: Path | None) -> pd.Series[str]:
     if mapping is None:
         return ids
     table = read_mapping(mapping)
-    if not ids.isin([*table]).any() and ids.isin([*table.values()]).any():
-        hint = "write the id of the file first, then the id of the workload"
-        raise InputError("the two columns of the mapping are reversed", where=str(mapping), hint=hint)
+    theirs, ours = {*ids}, {*workload.column("job_id").tolist()}
+    reverse = {ours: theirs for theirs, ours in table.items()}
+    forward, backward = (sum(a in theirs and b in ours for a, b in each.items()) for each in (table, reverse))
+    if not forward and not backward:
+        what = "no line of the mapping has an id of the file and an id of the workload"
+        line = next(iter(table.items()), None)
+        what += f" (such as {line[0]!r}, {line[1]!r})" if line else ""
+        hint = f"the ids of {observed.where} are such as {ids.iloc[0]!r}, those of the workload {min(ours)!r}"
+        raise InputError(what, where=str(mapping), hint=hint)
+    table = reverse if backward > forward else table
     return pd.Series([table.get(name, "") for name in ids], dtype="str")
 
 
 def read_mapping(path: Path) -> dict[str, str]:
-    """Return a file of two columns (comma, semicolon, tab, spaces) as id in the imported file -> id in the workload."""
-    # Empty lines and lines that begin with `#` are ignored. An id occurs once in a column.
+    """Return a file of two columns (comma, semicolon, tab, spaces): its first column -> its second one."""
+    # Empty lines and lines that begin with `#` are ignored, and those of jobs that were not submitted: their id is a
+    # negative number (the error of the submission) or missing. Any other id occurs once in a column.
     lines = read_text(path, "mapping", hint="check the path of --match", most=MAX_RUN_JSON).splitlines()
     mapping: dict[str, str] = {}
     taken: dict[str, int] = {}
@@ -118,6 +128,8 @@ def read_mapping(path: Path) -> dict[str, str]:
             hint = "write the id of the file and the id of the workload"
             raise InputError(f"has {len(words)} values, not two", where=where, hint=hint)
         theirs, ours = words
+        if any(re.fullmatch(r"-\d*", word) or word.lower() in NOTHING for word in words):
+            continue
         if theirs in mapping or ours in taken:
             raise InputError(f"id {(theirs if theirs in mapping else ours)[:40]!r} occurs twice", where=where)
         mapping[theirs] = ours
@@ -325,6 +337,10 @@ def _check_submits(observed: Observed, workload: Workload, found: Pairing, *, re
         f"{len(jobs):,} jobs matched by {found.by} differ by more than {limit:g} s"
     )
     hint = UNIT.format(unit) if unit else f"check --workload, or {BY_HAND}"
+    if not unit and 0 < ratio < SLOW:
+        hint = (
+            f"if a replay was faster than the workload, give its --speed (by the spans {1 / ratio:.3g}); or {BY_HAND}"
+        )
     raise observed.error(int(found.rows[jobs[at]]), what, hint)
 
 

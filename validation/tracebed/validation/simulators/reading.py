@@ -20,7 +20,7 @@ from tracebed.ground.extension_errors import checked
 from tracebed.ground.registry import unknown
 from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.validation.simulators.assembly import run_of, workload_for_import
+from tracebed.validation.simulators.assembly import at_speed, run_of, workload_for_import
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import SIMULATORS, ReadOptions
 
@@ -110,7 +110,8 @@ def read_log(path: Path, form: str, workload: Workload | None, options: ReadOpti
     if not np.isfinite(log.floats("logged_start")).any():
         hint = "use a format with starts and ends, or import --from csv with --columns"
         raise InputError(f"the file in format {form} has no starts of jobs", where=str(path), hint=hint)
-    return run_of(_observed(path, form, log, options), log if workload is None else workload, options)
+    own = at_speed(log, options) if workload is None else workload
+    return run_of(_observed(path, form, log, options), own, options)
 
 
 def _observed(path: Path, form: str, log: Workload, options: ReadOptions) -> Observed:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from tracebed.converters.formats.tools.columns import check_zone
 from tracebed.converters.workload import Workload
+from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
 from tracebed.ground.extension_errors import checked
 from tracebed.ground.registry import Registry
@@ -51,6 +52,8 @@ class ReadOptions:
     """Unit of all times: `s`, `ms`, `us`, `ns`, `min` or `h`. Empty: from the column names, else seconds."""
     time_zone: str = ""
     """Time zone of date-times without an offset (`Europe/Berlin`). Empty: UTC."""
+    speed: float = 1.0
+    """Trace seconds per second of the file, by which all of its times are multiplied."""
     nodes: int | None = None
     """Number of nodes. None: as stated by the file, else by the workload."""
     cores_per_node: int | None = None
@@ -63,7 +66,8 @@ class ReadOptions:
     """Facts of the workload for `run.json`. None: those of the workload."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if the time zone is unknown, also for a file without date-times."""
+        """Raise InputError if the speed or the time zone is invalid, also for a file without date-times."""
+        bounds.check("speed", self.speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
         if self.time_zone:
             check_zone(self.time_zone)
 

@@ -132,11 +132,13 @@ def screen(
         health = Health.of(run, measured["clock_skew_jobs"])
         original = copied(run, earlier)
         late = lateness(run, measured)
+        missing, share = missing_jobs(run)
         nodes = f"H1: {run.total_nodes} nodes, most repetitions have {usual_nodes}"
         unhealthy = _of_health(health)
         reasons = {
             nodes: run.total_nodes != usual_nodes,
             unhealthy: health.state == UNHEALTHY,
+            f"H2: {missing}": share > unmatched,
             f"H2: {different[index]:.1%} of the jobs ended in another state than in most repetitions": different[index]
             > unmatched,
             f"H3: {late}": bool(late) and not run.info.health,
@@ -147,9 +149,8 @@ def screen(
             earlier[name] = run
         lenient = health.lenient and held == [unhealthy]
         excluded = "".join(held[:1])
-        repetitions.append(
-            Repetition(run, name, health.state, health.causes, excluded, health.notes, lenient, health.signals)
-        )
+        notes = (*health.notes, *([missing] if missing and f"H2: {missing}" not in held else []))
+        repetitions.append(Repetition(run, name, health.state, health.causes, excluded, notes, lenient, health.signals))
     return _flagged(repetitions, figures)
 
 
@@ -161,6 +162,16 @@ def lateness(run: Run, figures: Figures) -> str:
     if not off > max(LATE_S, LATE_SHARE * between):
         return ""
     return f"submissions deviate up to {off:,.1f} trace seconds from their planned times"
+
+
+def missing_jobs(run: Run) -> tuple[str, float]:
+    """Return which jobs of the workload the file of an imported run lacks, as text, and their share; empty: none."""
+    imported, jobs = run.info.imported, len(run.table("jobs"))
+    count, named = imported.get("jobs_without_row", 0), imported.get("missing_jobs", [])
+    if not count:
+        return "", 0.0
+    shown = ", ".join([*named, *(["..."] if count > len(named) else [])])
+    return f"{count:,} of {jobs:,} jobs are not in the file {imported.get('file', '')} ({shown})", count / jobs
 
 
 def _of_health(health: Health) -> str:
