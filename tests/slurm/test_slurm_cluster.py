@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from tests.oracles.slurm_simulation.simulator import siblings
 from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
-from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.converters.workload import FloatArray, Provenance, System, Workload
 from tracebed.ground.errors import InputError, Tolerated
 from tracebed.machine.features import satisfies
 from tracebed.machine.sources import recorded_machine
@@ -44,6 +45,8 @@ from tracebed.slurm.simulation.feasibility import fits
 from tracebed.slurm.simulation.inputs import BACK, DOWN, DRAINED, LOST, Associations, Entries, NodeChange
 from tracebed.slurm.simulation.resources import ALL, Request, Switches
 from tracebed.slurm.simulation.start_conditions import ignored
+from tracebed.studies.board.conversions import notebook_tables
+from tracebed.studies.board.datasets import fetch
 
 
 def resources(cores: list[int], **other: Any) -> Nodes:
@@ -639,27 +642,63 @@ def model_jobs(folder: Path) -> Workload:
     return Workload(table, Provenance(system=System(10, 12)))
 
 
+def model_waits(folder: Path) -> tuple[list[str], list[FloatArray]]:
+    """Return the ids of the 500 jobs, and their waits in 24 predictions, s."""
+    workload, conf = model_jobs(folder), read(folder / "slurm.conf")
+    ids, waits = workload.texts("job_id").tolist(), []
+    for seed in range(24):
+        run = predict(workload, conf.machine, "slurm", over_limit=OverLimit.KILL, policy_parameters={"seed": seed})
+        jobs = run.jobs.set_index("job_id").loc[ids]
+        waits.append((jobs["start"] - jobs["submit"]).to_numpy())
+    return ids, waits
+
+
+def distance(a: FloatArray, b: FloatArray) -> float:
+    """Return the root mean square of the differences, s."""
+    return float(np.sqrt(((a - b) ** 2).mean()))
+
+
 def test_a_real_slurm_with_fairshare_features_gpus_and_memory_is_predicted(
     reference_data: Callable[[str], Path],
 ) -> None:
     """The jobs of slurm_model (Simakov and others): their own simulator has a noise ratio of 2.29 over 43 runs."""
     folder = reference_data("slurm-model")
-    workload, conf = model_jobs(folder), read(folder / "slurm.conf")
-    ids = workload.texts("job_id").tolist()
-    waits = []
-    for seed in range(24):
-        run = predict(workload, conf.machine, "slurm", over_limit=OverLimit.KILL, policy_parameters={"seed": seed})
-        jobs = run.jobs.set_index("job_id").loc[ids]
-        waits.append((jobs["start"] - jobs["submit"]).to_numpy())
+    ids, waits = model_waits(folder)
     runs = pd.read_csv(folder / "two-runs.csv", dtype={"job_id": str})
     real = [own.set_index("job_id").loc[ids, "wait_time"].to_numpy() for _, own in runs.groupby("run_id")]
-
-    def distance(a: Any, b: Any) -> float:
-        return float(np.sqrt(((a - b) ** 2).mean()))
-
     noise = distance(*real)
     ratio = np.mean([distance(wait, own) for wait in waits for own in real]) / noise
     assert round(noise) == 5023
     assert ratio < 1.2
     means = [np.mean([wait.mean() for wait in group]) for group in (waits, real)]
     assert means[0] == pytest.approx(means[1], rel=0.03)
+
+
+def test_the_predictions_of_slurm_model_are_as_near_to_43_real_runs_as_was_judged(
+    reference_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The notebook of the authors has the mean distances between runs, two runs, and the median waits of 43."""
+    fetch("slurm-model-20.02", tmp_path / "copy", reference_data("slurm_model"))
+    ids, waits = model_waits(tmp_path / "copy")
+    text = (tmp_path / "copy" / "jobs500.nb.html").read_text()
+
+    def printed(code: str) -> float:
+        """Return what the notebook prints below a line of code."""
+        (number,) = re.findall(re.escape(f"{code}</code></pre>") + r".*?<code>\[1\] ([\d.]+)", text, re.DOTALL)
+        return float(number)
+
+    between = printed("sum(md[1:Nnormal,1:Nnormal])/(Nnormal*Nnormal-Nnormal)")
+    simulator = printed("sum(md[1:Nnormal,(Nnormal+1):(Nnormal+Nsim)])/(Nnormal*Nsim)")
+    assert simulator / between == pytest.approx(2.285, abs=5e-4)
+    noise = between / math.sqrt(len(ids))  # the notebook has the root of the sum of squares
+    real = []
+    for number in (1, 2):
+        run = pd.read_csv(tmp_path / "copy" / f"run-{number}.csv", dtype={"job_id": str}).set_index("job_id").loc[ids]
+        real.append((run["start"] - run["submit"]).to_numpy())
+    assert np.mean([distance(wait, own) for wait in waits for own in real]) / noise == pytest.approx(1.02, abs=0.005)
+    tables = notebook_tables({"jobs500.nb.html": text.encode()})
+    medians = next(each for each in tables if "normal_median_waittime" in each).set_index("job_id")
+    median = medians.loc[ids, "normal_median_waittime"].astype(float).to_numpy()
+    # A real run is about as far from the median as half of the variance between two runs.
+    squares = [distance(wait, median) ** 2 + noise**2 / 2 for wait in waits]
+    assert np.mean(np.sqrt(squares)) / noise == pytest.approx(1.12, abs=0.01)

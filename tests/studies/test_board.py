@@ -15,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -27,7 +28,8 @@ from tracebed.orchestrator.run import Run
 from tracebed.studies.board.board import WAIT, Board, Score, interval, number, share
 from tracebed.studies.board.building import build as build_board
 from tracebed.studies.board.building import controls
-from tracebed.studies.board.datasets import CONVERSIONS, Dataset, _candidates, datasets, fetch
+from tracebed.studies.board.conversions import AMTE_BOUNDS, CONVERSIONS
+from tracebed.studies.board.datasets import Dataset, _candidates, datasets, fetch
 from tracebed.studies.board.entries import load_entries
 from tracebed.studies.board.page import failure, page, plot
 from tracebed.validation.experiments.file import load_experiment
@@ -156,10 +158,64 @@ def test_the_jobs_of_slurm_model_are_a_workload_of_cores_or_of_shared_nodes() ->
     first, second = rows(CONVERSIONS["slurm-model-nodes"](MODEL))
     assert (first["nodes"], first["cores_per_node"], first["features"], first["group"]) == ("2", "12", "CPU-N", "a2")
     assert (second["memory_mib"], second["gres"], second["run_time"]) == ("500000", "gpu:1", str(1800 + 86400))
-    assert rows(CONVERSIONS["slurm-model-run-2"](MODEL)) == [
+    assert rows(CONVERSIONS["slurm-model-run"](MODEL, "2")) == [
         {"job_id": "7", "submit": "8.5", "start": "9.5", "end": "24.5"}
     ]
-    assert [row["job_id"] for row in rows(CONVERSIONS["slurm-model-run-1"](MODEL))] == ["7", "8"]
+    assert [row["job_id"] for row in rows(CONVERSIONS["slurm-model-run"](MODEL, "1"))] == ["7", "8"]
+
+
+def test_the_tables_of_a_notebook_are_two_runs_and_one_of_the_simulator() -> None:
+    def table(columns: str, *rows: str) -> str:
+        names = columns.split()
+        labels = [{"label": [name], "name": [number]} for number, name in enumerate(names, 1)]
+        data = [dict(zip(map(str, range(1, len(names) + 1)), row.split(), strict=True)) for row in rows]
+        text = json.dumps({"columns": labels, "data": data})
+        return f'<script data-pagedtable-source type="application/json">\n{text}\n</script>\n'
+
+    runs = table("run_id job_id submit_job launch_job job_epilog_complete", "1 7 8.5 8.75 23.5", "2 7 8.5 9.5 24.5")
+    starts = "job_id value dt2"
+    notebook = [
+        runs + table("job_id normal_median_walltime sim_median_walltime", "7 15 15.25", "8 1800 1800.5"),
+        table(starts, "7 b1 9.5") + table("metric slurm_mode job_id dt2", "submit_job normal 7 8.5"),
+        table(starts, "8 b1 60.5", "7 n1 9"),
+        table("metric slurm_mode job_id dt2", "submit_job sim 7 8.75", "launch_job sim 7 9"),
+    ]
+    files = MODEL | {"jobs500.nb.html": "".join(notebook).encode()}
+    assert CONVERSIONS["slurm-model-notebook"](files, "2") == b"job_id,submit,start,end\n7,8.5,9.5,24.5\n"
+    assert CONVERSIONS["slurm-model-simulated"](files).splitlines() == [
+        b"job_id,submit,start,end",
+        b"7,8.75,9.0,24.25",
+        b"8,57.75,60.5,1861.0",
+    ]
+
+
+def test_a_run_of_oar_has_the_ids_and_all_jobs_of_its_workload() -> None:
+    job = {"submission_time": 1000, "start_time": 1004, "stop_time": 1010, "resources": [3, 1]}
+    planned = {"jobs": [{"id": 0, "subtime": 0.0, "res": 2}, {"id": 1, "subtime": 7.6, "res": 4}]}
+    files = {
+        "w.plan.json": json.dumps(planned).encode(),
+        "w.a.mapping.csv": b"batsim_id,oar_id\n0,801\n",
+        "w.a.gantt.json": json.dumps({"jobs": {"801": job, "900": job}}).encode(),  # 900 is of another workload
+    }
+    assert CONVERSIONS["oar-run"](files, "w", "a").decode().splitlines() == [
+        "job_id,submit,start,end,nodes,held_nodes",
+        "0,1000,1004,1010,2,2 0",
+        "1,1008,,,4,",
+    ]
+
+
+def test_the_bounds_of_the_malleable_jobs_are_those_of_their_scripts(reference_data: Callable[[str], Path]) -> None:
+    folder = reference_data("../peers/amte/workloads/AMTE-evaluation")
+    batch = tb.read(folder / "fixedSchedule.csv")
+    bounds = zip(batch.ints("nodes_min").tolist(), batch.ints("nodes_max").tolist(), strict=True)
+    assert {job: each for job, each in enumerate(bounds) if each[0] < each[1]} == AMTE_BOUNDS
+    made = CONVERSIONS["amte-plan"]({"fixedSchedule.csv": (folder / "fixedSchedule.csv").read_bytes()})
+    table = pd.read_csv(io.BytesIO(made))
+    ran, fitted = batch.floats("run_time"), table["run_time"]
+    malleable = (table["kind"] == "malleable").to_numpy()
+    assert malleable.sum() == 14
+    assert (ran == fitted.round(9))[~malleable].all()
+    assert 0 < abs(ran - fitted)[malleable].max() < 3  # one run deviates by 1.4 s
 
 
 @pytest.mark.slow
@@ -239,6 +295,10 @@ PLACES = {
     "shockwave-tacc": "shockwave",
     "shockwave-tacc-others": "shockwave",
     "amte-rigid": "../peers/amte",
+    "grid5000-2016-05": "batsim-experiments",
+    "grid5000-2017-06": "evalys",
+    "amte-malleable": "FIFO-Malleable-Job-Scheduler",
+    "slurm-model-20.02": "slurm_model",
     "mallob-2022": "mallob-experimental-data",
 }
 """Data set -> its place in the reference data; without one, the files are part of the tests."""
@@ -324,6 +384,46 @@ def test_named_nodes_are_within_their_aim_on_february_2016(board: Board) -> None
     assert found["batsim"].wait_error_s == pytest.approx(25.84, abs=0.005)
 
 
+def test_what_was_judged_once_is_on_the_board(board: Board) -> None:
+    """The figures of 2026-11-28; another test repeats those of the board where the data are."""
+
+    def wait_errors(name: str) -> dict[str, float]:
+        return {each.entry: each.wait_error_s for track in ("planned", "observed") for each in board.of(name, track)}
+
+    may, june = (wait_errors(name) for name in ("grid5000-2016-05", "grid5000-2017-06"))
+    assert may == pytest.approx({"conservative": 2.32, "oar": 5.03, "easy": 9.32, "fcfs": 117.49}, abs=0.005)
+    assert {name: june[name] for name in ("oar", "easy")} == pytest.approx({"oar": 7.89, "easy": 26.23}, abs=0.005)
+    facts = board.datasets["grid5000-2016-05"]
+    assert (facts.real_runs, facts.clusters, facts.unhealthy) == (23, 9, 3)
+
+
+@pytest.mark.slow
+def test_the_repeats_of_oar_have_the_noise_and_the_broken_runs_that_were_judged(
+    reference_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """May 2016: the spread of the mean wait, and the runs on 22 of 32 nodes. June 2017: the noise ratio."""
+    cases = {}
+    for name, place in (("grid5000-2016-05", "batsim-experiments"), ("grid5000-2017-06", "evalys")):
+        suite = fetch(name, tmp_path / name, reference_data(place))
+        words = ["-o", tmp_path / "out" / name, "--only", "simulator=oar", "--no-case-pages", "--json"]
+        (simulator,) = json.loads(call("validate", suite, *words).stdout)["simulators"]
+        cases[name] = simulator["cases"]
+    ratios = [case["per_job"]["noise_ratio"] for case in cases["grid5000-2017-06"] if len(case["repetitions"]) > 1]
+    assert len(ratios) == 4
+    assert np.median(ratios) == pytest.approx(1.06, abs=0.005)
+    runs = [each for case in cases["grid5000-2016-05"] for each in case["repetitions"]]
+    broken = [each["name"] for each in runs if each["excluded"]]
+    assert broken == ["seed1.run-2.csv", "seed6.run-2.csv", "seed7.run-2.csv"]
+    waits: dict[str, list[float]] = {}
+    for path in sorted((tmp_path / "grid5000-2016-05").glob("*.run-*.csv")):
+        if path.name not in broken:
+            jobs = pd.read_csv(path)
+            waits.setdefault(path.name.partition(".")[0], []).append((jobs["start"] - jobs["submit"]).mean())
+    squares = [((np.array(each) / np.mean(each) - 1) ** 2).sum() for each in waits.values()]
+    freedom = sum(len(each) - 1 for each in waits.values())
+    assert math.sqrt(sum(squares) / freedom) == pytest.approx(0.0492, abs=5e-4)
+
+
 def test_the_entry_of_the_page_is_the_file_that_was_scored(board: Board) -> None:
     assert f"```yaml\n{LAPIS.read_text()}```" in page(board)
     entered = [each for each in board.scores if each.kind == "entered"]
@@ -336,7 +436,12 @@ def test_no_row_mixes_the_tracks(board: Board) -> None:
         for track in ("planned", "observed"):
             assert {each.track for each in board.of(dataset, track)} <= {track}
     published = {each.entry: each.track for each in board.scores if each.kind == "published"}
-    assert published == {"batsim": "planned", "elastisim": "observed", "shockwave": "planned"}
+    assert published == {
+        "batsim": "planned",
+        "elastisim": "observed",
+        "shockwave": "planned",
+        "slurm-simulator": "planned",
+    }
 
 
 def test_every_control_fails_where_the_real_runs_are_healthy(board: Board) -> None:

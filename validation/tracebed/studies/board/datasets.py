@@ -6,31 +6,26 @@ is their own, and put beside an experiment file.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import http.client
-import io
 import time
 import urllib.error
 import urllib.request
-import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.files import Input
-from tracebed.ground.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing_folder
 from tracebed.ground.registry import unknown
+from tracebed.studies.board.conversions import CONVERSIONS
 
 INDEX = files(__package__) / "datasets.yaml"
 Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -53,7 +48,7 @@ class Dataset(BaseModel):
     citation: str  # publication of the data
     note: str = ""  # what is peculiar to the data
     files: dict[str, Hash]  # name of a file -> SHA-256 of its content, uncompressed
-    # Name of a table that is made of the files -> name of the conversion (`CONVERSIONS`).
+    # Name of a table that is made of the files -> name of the conversion (`CONVERSIONS`) and its further arguments.
     converted: dict[str, str] = {}
     # Whether entries are scored with the observed run times, too. A suite with `planned` files always has both.
     observed: bool = False
@@ -123,91 +118,8 @@ def download(address: str, *, largest: int, timeout_s: float = TIMEOUT_S) -> byt
     return bytes(content)
 
 
-DAY_S = 86400
-REQUESTS = [
-    *("job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node", "fewest_nodes", "user", "group"),
-    *("partition", "features", "gres", "memory_mib"),
-]
-
-
-def slurm_model_cores(files: Mapping[str, bytes]) -> bytes:
-    """Return the workload of slurm_model for a machine whose nodes are its cores."""
-    # A job without a planned run time (-1) runs until its limit. Features, memory, GPUs, accounts and the boundaries of
-    # the nodes are left out.
-    rows = ["job_id,submit_time,run_time,time_limit,nodes,user"]
-    for row in _rows(files["jobs500.csv"], ";"):
-        limit = 60 * int(row["wall_limit"])
-        run = limit if int(row["wall_time"]) < 0 else int(row["wall_time"])
-        rows.append(f"{row['job_id']},{row['dt']},{run},{limit},{row['n_tasks']},{row['user']}")
-    return _table(rows)
-
-
-def slurm_model_nodes(files: Mapping[str, bytes]) -> bytes:
-    """Return the workload of slurm_model with all requests, as the format `ub-slurm` reads it."""
-    # A job without a planned run time (-1) runs for a day longer than its limit, at which it is killed.
-    with TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Tolerated)
-        path = Path(folder) / "jobs500.csv"
-        path.write_bytes(files[path.name])
-        table = read_workload(path, "ub-slurm", keep_names=True).table
-    unplanned = [int(row["wall_time"]) < 0 for row in _rows(files["jobs500.csv"], ";")]
-    run = table["run_time"] + np.where(unplanned, DAY_S, 0)
-    whole = {name: table[name].astype("Int64") for name in ("submit_time", "time_limit", "memory_mib")}
-    return table[REQUESTS].assign(run_time=run.astype(int), **whole).to_csv(index=False).encode()
-
-
-def slurm_model_run(files: Mapping[str, bytes], run: str) -> bytes:
-    """Return one of the real runs of slurm_model. A job ends with its epilog, which releases its cores."""
-    rows = [
-        f"{row['job_id']},{row['submit_job']},{row['launch_job']},{row['job_epilog_complete']}"
-        for row in _rows(files["two-runs.csv"], ",")
-        if row["run_id"] == run
-    ]
-    return _table(["job_id,submit,start,end", *rows])
-
-
-MALLOB_RUNS = (
-    *("default", "default_run2", "basic-reuse", "no-reuse", "huca10", "huca100", "huca1000", "hucainfty"),
-    "interarrival10",
-)
-"""The runs of Mallob whose logs are complete, by the names of their folders."""
-
-
-def mallob_plan(files: Mapping[str, bytes], run: str) -> bytes:
-    """Return the workload of a run of Mallob, with the work that its jobs had in the default run."""
-    from tracebed.studies import mallob  # with a policy, which few data sets need
-
-    table = mallob.plan(mallob.jobs_in(files, "default"), mallob.jobs_in(files, run))
-    return table.to_csv(index=False).encode()
-
-
-def mallob_run(files: Mapping[str, bytes], run: str) -> bytes:
-    """Return the times of a run of Mallob."""
-    from tracebed.studies import mallob
-
-    return mallob.observed(mallob.jobs_in(files, run)).to_csv(index=False).encode()
-
-
-def _rows(content: bytes, delimiter: str) -> csv.DictReader[str]:
-    return csv.DictReader(io.StringIO(content.decode()), delimiter=delimiter)
-
-
-def _table(rows: list[str]) -> bytes:
-    return ("\n".join(rows) + "\n").encode()
-
-
-CONVERSIONS: dict[str, Callable[[Mapping[str, bytes]], bytes]] = {
-    "slurm-model-cores": slurm_model_cores,
-    "slurm-model-nodes": slurm_model_nodes,
-    "slurm-model-run-1": partial(slurm_model_run, run="1"),
-    "slurm-model-run-2": partial(slurm_model_run, run="2"),
-    "mallob-plan-default": partial(mallob_plan, run="default"),
-    "mallob-plan-interarrival10": partial(mallob_plan, run="interarrival10"),
-    **{f"mallob-run-{run}": partial(mallob_run, run=run) for run in MALLOB_RUNS},
-}
-"""Name -> function from the contents of the files of a data set to the table."""
 SUITE = "suite.yaml"
-SUFFIXES = (".csv", ".csv.gz", ".conf", ".json", ".xml", ".trace", ".pickle")
+SUFFIXES = (".csv", ".csv.gz", ".conf", ".json", ".xml", ".trace", ".pickle", ".nb.html")
 ORIGIN = "ORIGIN.txt"  # file with the source, the licence and the citation of a copy
 LARGEST = 2**26  # largest size of a file that is looked at or downloaded, bytes; those of the data sets are smaller
 
@@ -235,7 +147,8 @@ def fetch(name: str, folder: Path, source: Path | None = None, *, timeout_s: flo
         for file, content in contents.items():
             (room / file).write_bytes(content)
         for file, conversion in wanted.converted.items():
-            (room / file).write_bytes(CONVERSIONS[conversion](contents))
+            name, *words = conversion.split()
+            (room / file).write_bytes(CONVERSIONS[name](contents, *words))
         (room / ORIGIN).write_text(_origin(wanted), encoding="utf-8")
         if wanted.suite:
             (room / SUITE).write_text(wanted.suite, encoding="utf-8")
