@@ -70,38 +70,62 @@ class NodePower:
 
 @dataclass(frozen=True, kw_only=True)
 class Sleep:
-    """When nodes are switched off. One of two rules.
+    """When nodes are switched off. One of four rules.
 
     `windows`: each day from `start` to `end`, a share of the nodes, the first ones, is off. A node of these that has a
     job is switched off when it is idle. Under the executor `nights`, a job takes such a node before the window only if
     its limit ends by then.
     `idle`: a node that has been idle for `idle_s` is switched off; as many idle nodes as the first waiting job needs
     stay on. A node that is off is switched on for the job that gets it, which then waits for the boot.
+    `subpart`: each `period_s`, `share` of the nodes is switched off; the others are as under `idle`, and boot for the
+    queue.
+    `inertial`: each `period_s`, `factor` times as many nodes as before are switched on while the delay of the load
+    grows, and off while it does not. The executor `batsched` has these two rules.
 
     Attributes:
-        rule: `windows` or `idle`.
+        rule: `windows`, `idle`, `subpart` or `inertial`.
         start: start of the window, `HH:MM` on the clock of the workload.
         end: end of the window, `HH:MM`; before the start: on the next day.
-        share: share of the nodes that is off in the window.
+        share: share of the nodes that is off (`windows`, `subpart`).
         shrink: whether malleable jobs release nodes that are to be off.
-        idle_s: time for which a node is idle before it is switched off, s.
+        idle_s: time for which a node is idle before it is switched off, s; None: it is not (`subpart`, `inertial`).
         keep: number of idle nodes that stay on.
+        period_s: time between two decisions of `subpart` and `inertial`, s.
+        factor: factor of the number of nodes that `inertial` switches.
+        delay_s: mean delay of the load from which on `inertial` only switches nodes on, s.
+        margin_s: time that plans add to limits, boots and shutdowns, s (`subpart`, `inertial`).
+        planned_boot_s: duration of a boot in plans, s; None: the real one (`subpart`, `inertial`).
     """
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
-    rule: Literal["windows", "idle"]
+    rule: Literal["windows", "idle", "subpart", "inertial"]
     start: str = "22:00"
     end: str = "06:00"
     share: float = 0.0
     shrink: bool = True
-    idle_s: float = 0.0
+    idle_s: float | None = 0.0
     keep: int = 0
+    period_s: float = 60.0
+    factor: float = 2.0
+    delay_s: float = 1e5
+    margin_s: float = 0.0
+    planned_boot_s: float | None = None
+
+    @property
+    def executor(self) -> str:
+        """Name of the executor that has the rule; empty: any simulator."""
+        return "batsched" if self.rule in ("subpart", "inertial") else ""
 
     def __post_init__(self) -> None:
         """Raise InputError if a number is out of its range, or a time of the day is invalid."""
         bounds.check("share", self.share, 0, 1)
-        bounds.check("idle_s", self.idle_s, 0, bounds.MAX_SECONDS)
+        for name in ("idle_s", "delay_s", "margin_s", "planned_boot_s"):
+            bounds.check(name, getattr(self, name) or 0.0, 0, bounds.MAX_SECONDS)
+        bounds.check("period_s", self.period_s, 1e-3, bounds.MAX_SECONDS)
+        bounds.check("factor", self.factor, 1, bounds.MAX_MACHINE)
+        if self.idle_s is None and not self.executor:
+            raise InputError(f"the rule {self.rule} has no idle_s", hint="give the idle time, s")
         bounds.check("keep", self.keep, 0, bounds.MAX_MACHINE)
         if (seconds_of_day("start", self.start) - seconds_of_day("end", self.end)) % 86_400 == 0:
             what = f"the window in which nodes are off begins at {self.start}, and ends at {self.end}"

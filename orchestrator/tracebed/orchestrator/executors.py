@@ -6,7 +6,8 @@ package:
     [project.entry-points."tracebed.executors"]
     mine = "my_package.mine:EXECUTOR"
 
-A machine or a policy may name its executor (`Machine.executor`, `executor: ClassVar[str]` of the class of a policy).
+A machine, its rule of sleep or a policy may name its executor (`Machine.executor`, `Sleep.executor`, `executor:
+ClassVar[str]` of the class of a policy).
 Otherwise the simulator of tracebed simulates.
 """
 
@@ -103,7 +104,8 @@ def execute(
             `Executor.execute`.
     """
     if isinstance(executor, str):
-        name = executor or machine.executor or getattr(type(setup.policy()), "executor", "") or SIMULATOR
+        ruled = machine.executor or (machine.sleep.executor if machine.sleep else "")
+        name = executor or ruled or getattr(type(setup.policy()), "executor", "") or SIMULATOR
         chosen = installed_executor(name)
     else:
         name, chosen = getattr(executor, "name", type(executor).__name__), executor

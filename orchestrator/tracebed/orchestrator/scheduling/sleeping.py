@@ -66,6 +66,9 @@ class Sleeping:
 
     def check(self, machine: Machine, policy: Policy, *, outages: bool) -> None:
         """Raise InputError if the nodes of a simulation or of a replay cannot sleep."""
+        if self.rule.executor:
+            what = f"the rule {self.rule.rule} is that of the executor {self.rule.executor}"
+            raise InputError(what, hint="name no other executor, or use another rule")
         if shares(policy):
             what = f"nodes do not sleep under {type(policy).__name__}, which lets jobs share nodes"
             raise InputError(what, hint="leave out `sleep`, or use a policy of whole nodes")
