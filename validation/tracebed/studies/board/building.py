@@ -277,8 +277,16 @@ def _changed(case: Case, times: FloatArray | None, quantity: str = "wait", *, ob
             jobs["start"] = np.minimum(jobs["start"], at)  # a shuffled response may be shorter than the wait
             ran = at - jobs["start"].to_numpy(dtype=np.float64)
     jobs["end"] = jobs["start"].to_numpy(dtype=np.float64) + ran
-    ends = jobs.set_index("job_id")[["start", "end"]].reindex(allocations["job_id"])
-    moved = allocations.assign(start=ends["start"].to_numpy(), end=ends["end"].to_numpy())
+    # The allocations of a job keep their places in it: those of a malleable job are still a staircase.
+    before, after = (
+        table.set_index("job_id")[["start", "end"]].reindex(allocations["job_id"]).to_numpy(dtype=np.float64).T
+        for table in (base.table("jobs").frame(), jobs)
+    )
+    length = before[1] - before[0]
+    factor = np.divide(after[1] - after[0], length, out=np.zeros(len(length)), where=length > 0)
+    moved = allocations.assign(
+        **{name: after[0] + (allocations[name].to_numpy() - before[0]) * factor for name in ("start", "end")}
+    )
     return Run(base.info, jobs, moved, base.table("reconfigurations"))
 
 
