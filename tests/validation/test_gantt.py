@@ -12,8 +12,8 @@ import pytest
 from tests.runs import NAN, by_node, fcfs_run, lending_run, make_run
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report import gantt, resizes, sections
-from tracebed.validation.report.resizes import allocations_of_jobs, areas_between
 from tracebed.validation.verdict import compare
+from tracebed.validation.verdict.resizing import allocations_of_jobs, areas_between, sizes_of
 
 JOBS = [(0.0, 0.0, 100.0, 2), (10.0, 10.0, 60.0, 2), (20.0, 110.0, 150.0, 4)]
 
@@ -231,7 +231,7 @@ def test_runs_that_change_no_size_have_no_staircases() -> None:
     rigid = make_run(jobs, staircases=stairs), make_run(jobs, real=False, staircases=stairs)
     assert resizes.STAIRCASES.content(compare(*rigid)) is None
     ids = pd.Index(["1", "2", "3"])
-    least, most = resizes.sizes_of(allocations_of_jobs(rigid[0], ids), 3)
+    least, most = sizes_of(allocations_of_jobs(rigid[0], ids), 3)
     assert (least.tolist(), most.tolist()) == ([2.0, 2.0, np.inf], [2.0, 2.0, 0.0])
     assert "steps are" not in gantt.about_bars(rigid, ids)
 

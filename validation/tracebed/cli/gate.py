@@ -56,8 +56,8 @@ def show(validation: tb.Validation, said: Collection[str] = ()) -> None:
     for warning in validation.warnings:
         if warning not in said:
             warn(warning)
-    if validation.noise:
-        click.echo(validation.noise)
+    for line in filter(None, (validation.noise, validation.resizes)):
+        click.echo(line)
     click.echo(f"{validation.verdict}: {validation.headline}")
 
 

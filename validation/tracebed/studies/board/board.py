@@ -28,6 +28,31 @@ class Worst(Part):
     """(predicted - real) / margin."""
 
 
+class Malleable(Part):
+    """Malleable jobs of an entry beside the real runs, means over the clusters. None: undefined."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    precision: float | None
+    """Share of the predicted resizes that are paired with a real one of the same job and direction."""
+    recall: float | None
+    """Share of the real resizes that are paired with a predicted one of the same job and direction."""
+    precision_near: float | None
+    """Share of the predicted resizes that are paired with a real one, at most 15 s apart."""
+    recall_near: float | None
+    """Share of the real resizes that are paired with a predicted one, at most 15 s apart."""
+    time_s: float | None
+    """|difference| of the times of the latter pairs, mean, s."""
+    area: float | None
+    """Area between the staircases of malleable jobs / their real node seconds."""
+    machine_area: float | None
+    """Area between the allocated nodes of all jobs / real node seconds."""
+    start_s: float | None
+    """|difference| of the starts of malleable jobs, mean, s."""
+    response_s: float | None
+    """|difference| of the responses of malleable jobs, mean, s."""
+
+
 class Score(Part):
     """An entry on a data set, with run times of one track."""
 
@@ -55,6 +80,8 @@ class Score(Part):
     """Share of the jobs that start within 15 s of the real start after their submission."""
     noise_ratio: float | None
     """Distance to real runs / distance between real runs, job by job. None: no repetitions."""
+    malleable: Malleable | None = None
+    """Resizes and staircases of malleable jobs. None: no job is resized, or allocations are unknown."""
     verdict: str
     why: str
     """Metrics that are off, or the reason for an inconclusive verdict."""

@@ -17,7 +17,18 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
 from tracebed.ground.version import version
 from tracebed.orchestrator.run import Run
-from tracebed.studies.board.board import QUANTITIES, Board, Facts, Kind, Score, Track, Worst, program_of, stored
+from tracebed.studies.board.board import (
+    QUANTITIES,
+    Board,
+    Facts,
+    Kind,
+    Malleable,
+    Score,
+    Track,
+    Worst,
+    program_of,
+    stored,
+)
 from tracebed.studies.board.datasets import SUITE, datasets, fetch_from
 from tracebed.studies.board.datasets import dataset as dataset_named
 from tracebed.studies.board.entries import EntryFile
@@ -131,9 +142,25 @@ def _score(dataset: str, entry: str, kind: Kind, track: Track, made: Validation,
         wait_error_s=stored(float(np.mean(list(wait_s.values())))),
         placed=_mean({name: each.placed for name, each in of_jobs.items()}, made),
         noise_ratio=_mean({name: each.noise_ratio for name, each in of_jobs.items()}, made),
+        malleable=_malleable(made),
         verdict=verdict.value,
         why=why,
     )
+
+
+def _malleable(made: Validation) -> Malleable | None:
+    """Return the means of the figures of malleable jobs; None without resizes."""
+    own = {each.case.name: each.resizing.predicted for each in made.cases if each.resizing is not None}
+    if not own:
+        return None
+    paired = {
+        f"{name}{'_near' * near}": _mean({case: getattr(each, name)(near=near) for case, each in own.items()}, made)
+        for name in ("precision", "recall")
+        for near in (False, True)
+    }
+    others = ("time_s", "area", "machine_area", "start_s", "response_s")
+    means = {name: _mean({case: getattr(each, name) for case, each in own.items()}, made) for name in others}
+    return Malleable(**paired, **means)
 
 
 def _per_job(result: CaseResult, quantity: str) -> PerJob | None:
@@ -250,8 +277,16 @@ def _changed(case: Case, times: FloatArray | None, quantity: str = "wait", *, ob
             jobs["start"] = np.minimum(jobs["start"], at)  # a shuffled response may be shorter than the wait
             ran = at - jobs["start"].to_numpy(dtype=np.float64)
     jobs["end"] = jobs["start"].to_numpy(dtype=np.float64) + ran
-    ends = jobs.set_index("job_id")[["start", "end"]].reindex(allocations["job_id"])
-    moved = allocations.assign(start=ends["start"].to_numpy(), end=ends["end"].to_numpy())
+    # The allocations of a job keep their places in it: those of a malleable job are still a staircase.
+    before, after = (
+        table.set_index("job_id")[["start", "end"]].reindex(allocations["job_id"]).to_numpy(dtype=np.float64).T
+        for table in (base.table("jobs").frame(), jobs)
+    )
+    length = before[1] - before[0]
+    factor = np.divide(after[1] - after[0], length, out=np.zeros(len(length)), where=length > 0)
+    moved = allocations.assign(
+        **{name: after[0] + (allocations[name].to_numpy() - before[0]) * factor for name in ("start", "end")}
+    )
     return Run(base.info, jobs, moved, base.table("reconfigurations"))
 
 

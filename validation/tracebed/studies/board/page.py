@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,7 @@ from tracebed.studies.board.board import (
     WAIT,
     Board,
     Facts,
+    Malleable,
     Score,
     Track,
     interval,
@@ -143,6 +144,16 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str =
 TEXT = files(__package__) / "page.md"  # the text of the page, with places for the tables
 PAGE = "board.md"
 COLUMNS = ("entry", "program", "error", "worst", "s", "against {}", "largest other error", "placed", "noise", "verdict")
+MALLEABLE = (
+    "entry",
+    "resizes at the right job: precision / recall",
+    "within 15 s: precision / recall",
+    "off by, s",
+    "area per job",
+    "area of the machine",
+    "start, s",
+    "response, s",
+)
 RUN_TIMES = {
     "planned": "Run times as planned: what a simulator could have known.",
     "observed": "Run times copied from the real runs: they could not have failed. No comparison with planned ones.",
@@ -223,9 +234,47 @@ def _dataset(board: Board, name: str, facts: Facts) -> str:
         rows = [_real(ceiling)] if ceiling else []
         rows += [_row(each, reference) for each in entries]
         columns = [column.format(reference.entry) for column in COLUMNS]
-        parts += [RUN_TIMES[track], markdown_table(columns, rows)]
+        parts += [RUN_TIMES[track], markdown_table(columns, rows), *_malleable(entries, ceiling)]
     parts += [_filled(f"Not scored: {entry}, since {why}") for entry, why in facts.failed.items()]
     return "\n\n".join(parts)
+
+
+def _malleable(entries: Sequence[Score], ceiling: Score | None) -> Iterator[str]:
+    """Yield the table of the malleable jobs of a track, the smallest area first; nothing without resizes."""
+    rows = [(each.entry, each.malleable) for each in entries if each.malleable is not None]
+    if not rows:
+        return
+    rows.sort(key=lambda row: (math.inf if row[1].area is None else row[1].area, row[0]))
+    noise = ceiling.malleable if ceiling else None
+    yield "Malleable jobs."
+    yield markdown_table(
+        MALLEABLE,
+        [
+            (
+                name,
+                *(
+                    f"{share(getattr(each, f'precision{near}'))} / {share(getattr(each, f'recall{near}'))}"
+                    for near in ("", "_near")
+                ),
+                number(each.time_s),
+                *(
+                    _beside(share(getattr(each, key)), getattr(each, key), noise, key)
+                    for key in ("area", "machine_area")
+                ),
+                *(
+                    _beside(number(getattr(each, key)), getattr(each, key), noise, key)
+                    for key in ("start_s", "response_s")
+                ),
+            )
+            for name, each in [*([("*real against real*", noise)] if noise else []), *rows]
+        ],
+    )
+
+
+def _beside(text: str, value: float | None, noise: Malleable | None, key: str) -> str:
+    """Return a figure with its ratio to the same figure between real runs, if there is one."""
+    between = getattr(noise, key) if noise else None
+    return f"{text} ({number(value / between)})" if value is not None and between else text
 
 
 def _row(score: Score, reference: Score) -> tuple[str, ...]:

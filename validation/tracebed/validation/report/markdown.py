@@ -57,7 +57,8 @@ def _overview(own: Gate, validation: Validation) -> str:
     simulator = validation.simulator
     name = " ".join(word for word in (simulator.name, simulator.version) if word)
     lines = [f"## {_plain(name)}: {outcome(own, validation)}", "", _plain(validation.headline), ""]
-    lines += [_plain(validation.noise), ""] if validation.noise else []
+    for text in filter(None, (validation.noise, validation.resizes)):
+        lines += [_plain(text), ""]
     lines += [f"- {'**worse than the baseline**: ' if f.failed else ''}{_plain(f.text)}" for f in own.findings]
     lines += [""] if own.findings else []
     several = len(validation.cases) > 1

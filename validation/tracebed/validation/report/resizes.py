@@ -15,8 +15,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tracebed.converters.workload import FloatArray, IntArray
-from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics import origin
 from tracebed.validation.pictures import Picture
@@ -26,6 +24,7 @@ from tracebed.validation.report.style import DASHED, MARKS, NARROW, PREDICTED, R
 from tracebed.validation.report.templates import fill
 from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
+from tracebed.validation.verdict.resizing import allocations_of_jobs, areas_between, sizes_of, whole_nodes
 
 SHOWN = 12  # largest number of staircases in a report
 
@@ -110,7 +109,7 @@ def _staircases(comparison: Comparison) -> Picture | None:
     jobs = comparison.jobs[(comparison.jobs["kind"] == "malleable").to_numpy()]
     ids = pd.Index(jobs["job_id"])
     runs = (comparison.real, comparison.predicted)
-    cores = not all(_whole_nodes(run, ids) for run in runs)
+    cores = not all(whole_nodes(run, ids) for run in runs)
     real, predicted = (allocations_of_jobs(run, ids, cores=cores) for run in runs)
     sizes = [sizes_of(table, len(ids)) for table in (real, predicted)]
     changed = [int((most > least).sum()) for least, most in sizes]
@@ -158,57 +157,6 @@ def _staircases(comparison: Comparison) -> Picture | None:
         f"the real run, {changed[1]:,} of the prediction; a job that keeps its size is a box."
     )
     return Picture(draw, caption, "Staircases of malleable jobs, real and predicted overlaid")
-
-
-def allocations_of_jobs(run: Run, ids: pd.Index[Any], *, cores: bool = False) -> pd.DataFrame:
-    """Return the allocations of some jobs: job (position in `ids`), start, end, held (nodes, or `cores`)."""
-    # Times are s after the first submission. Allocations without an end are omitted.
-    rows = run.allocations
-    job = ids.get_indexer(pd.Index(rows["job_id"]))
-    table = pd.DataFrame(
-        {
-            "job": job,
-            "start": rows["start"].to_numpy(dtype=np.float64) - origin(run),
-            "end": rows["end"].to_numpy(dtype=np.float64) - origin(run),
-            "held": (rows["count"] * (rows["cores"] if cores else 1)).to_numpy(dtype=np.float64),
-        }
-    )
-    return table[(job >= 0) & (table["end"] > table["start"])]
-
-
-def sizes_of(table: pd.DataFrame, jobs: int) -> tuple[FloatArray, FloatArray]:
-    """Return least and greatest size of each job while it runs, shapes (jobs,); the greatest is 0 if unknown."""
-    job: IntArray = np.tile(table["job"].to_numpy(), 2)
-    time: FloatArray = np.concatenate([table["start"], table["end"]])
-    held: FloatArray = np.concatenate([table["held"], -table["held"]])
-    order = np.lexsort((time, job))
-    job, time, level = job[order], time[order], np.cumsum(held[order])
-    lasts = np.append((job[1:] != job[:-1]) | (time[1:] > time[:-1]), True)[: len(job)] & (level > 0)
-    least, most = np.full(jobs, np.inf), np.zeros(jobs)
-    np.minimum.at(least, job[lasts], level[lasts])
-    np.maximum.at(most, job[lasts], level[lasts])
-    return least, most
-
-
-def areas_between(real: pd.DataFrame, predicted: pd.DataFrame, jobs: int) -> FloatArray:
-    """Return the area between the staircases of each job, node-seconds (or core-seconds), shape (jobs,)."""
-    sides = ((real, 1.0), (predicted, -1.0))
-    job: IntArray = np.concatenate([np.tile(table["job"], 2) for table, _ in sides])
-    time: FloatArray = np.concatenate([table[name] for table, _ in sides for name in ("start", "end")])
-    change: FloatArray = np.concatenate([sign * way * table["held"] for table, sign in sides for way in (1.0, -1.0)])
-    order = np.lexsort((time, job))
-    job, time = job[order], time[order]
-    apart = np.abs(np.cumsum(change[order]))[:-1]  # 0 between two jobs: each allocation that starts also ends
-    same = job[1:] == job[:-1]
-    areas = np.bincount(job[:-1][same], weights=(apart * np.diff(time))[same], minlength=jobs)
-    return areas.astype(np.float64)
-
-
-def _whole_nodes(run: Run, ids: pd.Index[Any]) -> bool:
-    """Return whether every allocation of the jobs has all cores of its nodes."""
-    rows = run.allocations[run.allocations["job_id"].isin(ids).to_numpy()]
-    cores = np.array([node.cores for node in run.info.nodes], dtype=np.int64)
-    return not len(rows) or bool((rows["cores"].to_numpy() == cores[rows["node"].to_numpy()]).all())
 
 
 def _draw(axes: Axes, table: pd.DataFrame, unit: float, color: str) -> None:

@@ -73,7 +73,7 @@ def _evidence(validation: Validation) -> Markup:
         hashes=[("tolerances", tolerances.sha256), ("arguments of the simulator", simulator.arguments_sha256)],
         dependence=validation.dependence,
         courses=validation.courses,
-        remarks=[*validation.moving_averages, *validation.remarks],
+        remarks=[*filter(None, [validation.resizes]), *validation.moving_averages, *validation.remarks],
         workloads=validation.workloads,
         intervals=[
             f"{labels.get(name, name)} {signed(low)} to {signed(high)}"

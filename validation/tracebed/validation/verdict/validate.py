@@ -26,6 +26,7 @@ from tracebed.validation.verdict.per_job import per_job
 from tracebed.validation.verdict.ranking import Observation, Ranking, rank
 from tracebed.validation.verdict.rates import paired_rates
 from tracebed.validation.verdict.rejudging import NO_JOURNAL
+from tracebed.validation.verdict.resizing import resizing
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict, combine
 from tracebed.validation.verdict.screening import Repetition, most_frequent
 from tracebed.validation.verdict.tolerances import Tolerances
@@ -205,6 +206,9 @@ def _result(each: MeasuredCase, tolerances: Tolerances) -> CaseResult:
         copied=each.copied,
         unmatched=each.unmatched,
         per_job=per_job([each.real[index] for index in each.selected()], each.predicted),
+        resizing=resizing(
+            [each.real[index].given for index in each.selected()], [predicted.given for predicted in each.predicted]
+        ),
         rates=tuple(paired_rates(each.real[real], each.predicted[predicted], alpha=tolerances.alpha)),
         moving_average=(
             moving_average(pair.jobs, window_s=tolerances.window_s, level=level) if len(each.real) == 1 else None

@@ -25,6 +25,7 @@ from tracebed.validation.verdict.per_job import PerJob
 from tracebed.validation.verdict.ranking import Ranking
 from tracebed.validation.verdict.rates import PairedRate
 from tracebed.validation.verdict.rejudging import NO_JOURNAL
+from tracebed.validation.verdict.resizing import Resizing
 from tracebed.validation.verdict.rule import Reason, Verdict
 from tracebed.validation.verdict.screening import Repetition, identity
 from tracebed.validation.verdict.tolerances import Tolerances
@@ -248,6 +249,8 @@ class CaseResult:
     """Largest share of the jobs of a pair of runs without a counterpart."""
     per_job: PerJob | None
     """Differences of the waits job by job; None if fewer than two jobs ended in all runs."""
+    resizing: Resizing | None
+    """Resizes and staircases of the malleable jobs; None if no job is resized, or allocations are unknown."""
     rates: tuple[PairedRate, ...]
     """Rates of the jobs with deadlines in the pair of runs; empty without deadlines."""
     unmatched_limit: float
@@ -278,6 +281,7 @@ class CaseResult:
             "matching": asdict(matching) | shares,
             "courses": [course.to_json() for course in self.courses],
             "per_job": self.per_job.to_json() if self.per_job else None,
+            "resizing": self.resizing.to_json() if self.resizing else None,
             "rates": [asdict(rate) for rate in self.rates],
             "moving_average": asdict(self.moving_average) if self.moving_average else None,
         }
@@ -397,6 +401,16 @@ class Validation:
         return f"noise ratio of the waits, job by job: {of}; 1 is as close to a real run as another real run"
 
     @property
+    def resizes(self) -> str:
+        """The resizes and staircases of the case with the largest area between them; empty without resizes."""
+        found = {each.case.name: each.resizing for each in self.cases if each.resizing}
+        if not found:
+            return ""
+        worst = max(found, key=lambda name: found[name].predicted.area)
+        place = f", case with the largest area ({worst})" if len(found) > 1 else ""
+        return f"malleable jobs{place}: {found[worst].sentence}"
+
+    @property
     def pair(self) -> Comparison:
         """The pair of runs of the first case."""
         return self.cases[0].pair
@@ -417,7 +431,7 @@ class Validation:
     def explain(self) -> str:
         """Return the validation as text: verdict and headline, a line per metric, warnings."""
         lines = [f"{self.title}: {self.verdict}", self.headline, "", *(item.sentence for item in self.metrics)]
-        lines += [*filter(None, [self.noise]), *self.courses, *self.moving_averages, *self.remarks]
+        lines += [*filter(None, [self.noise, self.resizes]), *self.courses, *self.moving_averages, *self.remarks]
         if self.warnings:
             lines += ["", "Warnings:", *(f"- {warning}" for warning in self.warnings)]
         return "\n".join(lines)
