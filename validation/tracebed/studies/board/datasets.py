@@ -10,11 +10,13 @@ import csv
 import hashlib
 import http.client
 import io
+import json
 import time
 import urllib.error
 import urllib.request
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib.resources import files
@@ -28,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.files import Input
+from tracebed.ground.bounds import MAX_SECONDS
 from tracebed.ground.errors import InputError, Tolerated
 from tracebed.ground.files import replacing_folder
 from tracebed.ground.registry import unknown
@@ -186,6 +189,40 @@ def mallob_run(files: Mapping[str, bytes], run: str) -> bytes:
     return mallob.observed(mallob.jobs_in(files, run)).to_csv(index=False).encode()
 
 
+BATSIM_NODES = 32
+BATSCHED_DELAY_S = 5.0  # the default of batsched, which its recorded loads confirm: a job of 149 s counts as 154 s
+
+
+def batsim_machine(files: Mapping[str, bytes], run: str) -> bytes:
+    """Return the machine of one of Batsim's runs with shutdowns: nodes of its platform, and the rule of its options.
+
+    All jobs are delays, which do not compute: busy nodes have the power of idle ones.
+    """
+    from tracebed.machine.simgrid import classes_of
+
+    power = classes_of(files["platform.xml"].decode(), "platform.xml")[0].power
+    assert power is not None
+    options = json.loads(files[f"{run}.sched_input.json"])
+    idle_s = options["idle_time_to_sedate"]
+    sleep = {
+        "rule": "subpart",
+        "period_s": options["monitoring_period"],
+        "idle_s": None if idle_s > MAX_SECONDS else idle_s,
+        "margin_s": BATSCHED_DELAY_S,
+        "planned_boot_s": options["time_switch_on"],
+    }
+    if "inertial_alteration" in options:
+        factor = float(options["inertial_alteration"].removeprefix("x"))
+        sleep |= {"rule": "inertial", "factor": factor, "delay_s": options["upper_llh_threshold"]}
+    else:
+        sleep["share"] = 1 - options["fraction_of_machines_to_let_awake"]
+    nodes = {"count": BATSIM_NODES, "power": asdict(power) | {"busy_w": power.idle_w}}
+    return yaml.safe_dump({"classes": [nodes], "sleep": sleep}, sort_keys=False).encode()
+
+
+BATSIM_RUNS = ("opportunistic_shutdown", "inertial_opportunistic_shutdown", "inertial_shutdown", "easy_subpart5")
+
+
 def _rows(content: bytes, delimiter: str) -> csv.DictReader[str]:
     return csv.DictReader(io.StringIO(content.decode()), delimiter=delimiter)
 
@@ -202,6 +239,7 @@ CONVERSIONS: dict[str, Callable[[Mapping[str, bytes]], bytes]] = {
     "mallob-plan-default": partial(mallob_plan, run="default"),
     "mallob-plan-interarrival10": partial(mallob_plan, run="interarrival10"),
     **{f"mallob-run-{run}": partial(mallob_run, run=run) for run in MALLOB_RUNS},
+    **{f"batsim-machine-{run}": partial(batsim_machine, run=run) for run in BATSIM_RUNS},
 }
 """Name -> function from the contents of the files of a data set to the table."""
 SUITE = "suite.yaml"
