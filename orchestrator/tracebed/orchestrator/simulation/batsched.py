@@ -29,6 +29,7 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import PredictionOptions
 from tracebed.orchestrator.tables import make_run
 
@@ -66,7 +67,7 @@ class Batsched:
         refused = {
             "dependencies and think times": jobs.waits is not None,
             "outages": options.outages is not None,
-            "overheads": setup.timing.dispatched,
+            "overheads": setup.timing.overheads != Overheads() or setup.timing.calibration is not None,
             "a scheduling interval": scheduling.interval_s > 0,
         }
         for what in (name for name, given in refused.items() if given):
@@ -302,6 +303,9 @@ class Simulation:
                 (self._look_at_trend if self.rule.rule == "inertial" else self._look_at_part)(now)
                 self._add(now + self.rule.period_s, _Event("look"))
             self._decide(now, submitted)
+        for at, _, event in sorted(self.events, key=lambda each: each[:2]):
+            if event.nodes:
+                self._switched(event, at)  # switches that are under way at the last end
 
     def _next(self, last: float) -> tuple[float, list[_Event]]:
         """Return the events that come next: of simultaneous ones one alone, then the others together."""
@@ -324,7 +328,7 @@ class Simulation:
     def _end(self, job: int, now: float) -> None:
         start, nodes = self.held.pop(job)
         killed = self.jobs.over_limit is OverLimit.KILL and self.jobs.run_time[job] > self.jobs.limit[job]
-        self.record.end[job], self.record.state[job] = now, JobState.TIMEOUT if killed else JobState.COMPLETED
+        self.record.end[job], self.record.state[job] = now, JobState.KILLED if killed else JobState.COMPLETED
         self.cluster.ledger.add(job, [*_nodes(nodes)], start, now)
         for node in _nodes(nodes):
             self.busy_until[node] = now

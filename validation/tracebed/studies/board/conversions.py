@@ -11,16 +11,19 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from tracebed.converters.formats.amte import logged_jobs
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Kind
+from tracebed.ground.bounds import MAX_SECONDS
 from tracebed.ground.errors import Tolerated
 
 DAY_S = 86400
@@ -180,6 +183,40 @@ def amte_plan(files: Mapping[str, bytes]) -> bytes:
         }
     )
     return table.round({"run_time": 6}).to_csv(index_label="job_id").encode()
+
+
+BATSIM_NODES = 32
+BATSCHED_DELAY_S = 5.0  # the default of batsched, which its recorded loads confirm: a job of 149 s counts as 154 s
+
+
+def batsim_machine(files: Mapping[str, bytes], run: str) -> bytes:
+    """Return the machine of one of Batsim's runs with shutdowns: nodes of its platform, and the rule of its options.
+
+    All jobs are delays, which do not compute: busy nodes have the power of idle ones.
+    """
+    from tracebed.machine.simgrid import classes_of
+
+    power = classes_of(files["platform.xml"].decode(), "platform.xml")[0].power
+    assert power is not None
+    options = json.loads(files[f"{run}.sched_input.json"])
+    idle_s = options["idle_time_to_sedate"]
+    sleep = {
+        "rule": "subpart",
+        "period_s": options["monitoring_period"],
+        "idle_s": None if idle_s > MAX_SECONDS else idle_s,
+        "margin_s": BATSCHED_DELAY_S,
+        "planned_boot_s": options["time_switch_on"],
+    }
+    if "inertial_alteration" in options:
+        factor = float(options["inertial_alteration"].removeprefix("x"))
+        sleep |= {"rule": "inertial", "factor": factor, "delay_s": options["upper_llh_threshold"]}
+    else:
+        sleep["share"] = 1 - options["fraction_of_machines_to_let_awake"]
+    nodes = {"count": BATSIM_NODES, "power": asdict(power) | {"busy_w": power.idle_w}}
+    return yaml.safe_dump({"classes": [nodes], "sleep": sleep}, sort_keys=False).encode()
+
+
+BATSIM_RUNS = ("opportunistic_shutdown", "inertial_opportunistic_shutdown", "inertial_shutdown", "easy_subpart5")
 
 
 def _rows(content: bytes, delimiter: str) -> csv.DictReader[str]:
