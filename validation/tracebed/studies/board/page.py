@@ -72,9 +72,11 @@ def lanes(board: Board) -> Iterator[tuple[str, Track, Score | None, list[Score]]
     """Yield (data set, track, real against real, entries) of each data set and track that has entries."""
     tracks: tuple[Track, ...] = ("planned", "observed")
     for dataset in board.datasets:
+        ceiling = board.ceiling(dataset)
         for track in tracks:
             if entries := board.of(dataset, track):
-                yield dataset, track, board.ceiling(dataset) if track == "planned" else None, entries
+                yield dataset, track, ceiling, entries
+                ceiling = None  # shown once
 
 
 def _head(height: float) -> list[str]:
