@@ -220,8 +220,8 @@ def test_the_bounds_of_the_malleable_jobs_are_those_of_their_scripts(reference_d
     ran, fitted = batch.floats("run_time"), table["run_time"]
     malleable = (table["kind"] == "malleable").to_numpy()
     assert malleable.sum() == 14
-    assert (ran == fitted.round(9))[~malleable].all()
-    assert 0 < abs(ran - fitted)[malleable].max() < 3  # one run deviates by 1.4 s
+    assert abs(ran - fitted)[~malleable].max() < 1e-6
+    assert 1 < abs(ran - fitted)[malleable].max() < 3  # the fit deviates by 1.4 s
 
 
 @pytest.mark.slow

@@ -180,9 +180,11 @@ class Board(StoredFile):
     def lanes(self) -> Iterator[Lane]:
         """Yield (data set, track, real against real, entries) of each data set and track that has entries."""
         for dataset in self.datasets:
+            ceiling = self.ceiling(dataset)
             for track in TRACKS:
                 if entries := self.of(dataset, track):
-                    yield dataset, track, self.ceiling(dataset) if track == "planned" else None, entries
+                    yield dataset, track, ceiling, entries
+                    ceiling = None  # shown once
 
     def ceiling(self, dataset: str) -> Score | None:
         """Return the row of the real runs of a data set, None without repetitions."""

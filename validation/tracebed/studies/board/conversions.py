@@ -216,9 +216,6 @@ def batsim_machine(files: Mapping[str, bytes], run: str) -> bytes:
     return yaml.safe_dump({"classes": [nodes], "sleep": sleep}, sort_keys=False).encode()
 
 
-BATSIM_RUNS = ("opportunistic_shutdown", "inertial_opportunistic_shutdown", "inertial_shutdown", "easy_subpart5")
-
-
 def _rows(content: bytes, delimiter: str) -> csv.DictReader[str]:
     return csv.DictReader(io.StringIO(content.decode()), delimiter=delimiter)
 
@@ -236,6 +233,7 @@ CONVERSIONS: dict[str, Callable[..., bytes]] = {
     "mallob-plan": mallob_plan,
     "mallob-run": mallob_run,
     "oar-run": oar_run,
+    "batsim-machine": batsim_machine,
     "amte-plan": amte_plan,
 }
 """Name -> function from the contents of the files of a data set, and further arguments, to the table."""
