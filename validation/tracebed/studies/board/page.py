@@ -234,47 +234,31 @@ def _dataset(board: Board, name: str, facts: Facts) -> str:
         rows = [_real(ceiling)] if ceiling else []
         rows += [_row(each, reference) for each in entries]
         columns = [column.format(reference.entry) for column in COLUMNS]
-        parts += [RUN_TIMES[track], markdown_table(columns, rows), *_malleable(entries, ceiling)]
+        parts += [RUN_TIMES[track], markdown_table(columns, rows), *_malleable(entries, facts.malleable)]
     parts += [_filled(f"Not scored: {entry}, since {why}") for entry, why in facts.failed.items()]
     return "\n\n".join(parts)
 
 
-def _malleable(entries: Sequence[Score], ceiling: Score | None) -> Iterator[str]:
+def _malleable(entries: Sequence[Score], noise: Malleable | None) -> Iterator[str]:
     """Yield the table of the malleable jobs of a track, the smallest area first; nothing without resizes."""
     rows = [(each.entry, each.malleable) for each in entries if each.malleable is not None]
     if not rows:
         return
     rows.sort(key=lambda row: (math.inf if row[1].area is None else row[1].area, row[0]))
-    noise = ceiling.malleable if ceiling else None
-    yield "Malleable jobs."
-    yield markdown_table(
-        MALLEABLE,
-        [
-            (
-                name,
-                *(
-                    f"{share(getattr(each, f'precision{near}'))} / {share(getattr(each, f'recall{near}'))}"
-                    for near in ("", "_near")
-                ),
-                number(each.time_s),
-                *(
-                    _beside(share(getattr(each, key)), getattr(each, key), noise, key)
-                    for key in ("area", "machine_area")
-                ),
-                *(
-                    _beside(number(getattr(each, key)), getattr(each, key), noise, key)
-                    for key in ("start_s", "response_s")
-                ),
-            )
-            for name, each in [*([("*real against real*", noise)] if noise else []), *rows]
-        ],
-    )
+    yield "Malleable jobs:"
+    if noise is not None:
+        rows.insert(0, ("*real against real*", noise))
+    yield markdown_table(MALLEABLE, [(name, *_figures(each, noise)) for name, each in rows])
 
 
-def _beside(text: str, value: float | None, noise: Malleable | None, key: str) -> str:
-    """Return a figure with its ratio to the same figure between real runs, if there is one."""
-    between = getattr(noise, key) if noise else None
-    return f"{text} ({number(value / between)})" if value is not None and between else text
+def _figures(own: Malleable, noise: Malleable | None) -> Iterator[str]:
+    """Yield the figures of malleable jobs; a difference with its ratio to that between real runs in parentheses."""
+    yield f"{share(own.precision)} / {share(own.recall)}"
+    yield f"{share(own.precision_near)} / {share(own.recall_near)}"
+    for name in ("time_s", "area", "machine_area", "start_s", "response_s"):
+        value, between = getattr(own, name), getattr(noise, name) if noise else None
+        text = number(value) if name.endswith("_s") or value is None else f"{number(100 * value)} %"
+        yield f"{text} ({number(value / between)})" if value is not None and between and own is not noise else text
 
 
 def _row(score: Score, reference: Score) -> tuple[str, ...]:
