@@ -74,9 +74,36 @@ def test_the_run_and_its_workload(folder: Path) -> None:
     assert set(run.jobs["kind"]) == {"malleable"}
     assert len(run.info.nodes) == 8
     assert run.info.nodes[0].cores == 4
-    assert set(run.info.unknown) == {"allocations", "reconfigurations"}
-    assert run.info.imported["jobs_with_logged_volumes"] == 1
-    assert "1 of 3 jobs" in run.info.warnings[0]
+    assert run.info.imported["nodes_of_jobs"] == "assigned"
+
+
+def test_the_sizes_are_those_of_the_rule_beside_the_logged_ones(folder: Path) -> None:
+    """8 ranks, priorities 0.5, 0.25 and from 3.5 to 12.6 s 1.0 with at most three workers."""
+    run = tb.import_run(folder, side="real")
+    assert run.resizes[["job_id", "nodes_from", "nodes_to", "asked"]].to_numpy().tolist() == [
+        *(["100001", 8, 6, 2.11], ["100001", 6, 4, 3.5], ["100001", 4, 6, 12.6], ["100001", 6, 8, 20.0]),
+        *(["1", 2, 1, 3.5], ["1", 1, 2, 12.6]),
+    ]
+    held = run.allocations
+    for time, busy in ((2.05, 8), (3.0, 8), (5.0, 8), (15.0, 8), (30.0, 8)):
+        at = held[(held["start"] <= time) & ~(held["end"] <= time)]
+        nodes = [node + k for node, count in zip(at["node"], at["count"], strict=True) for k in range(count)]
+        assert len(nodes) == len(set(nodes)) == busy
+    assert "in 50.0 % of 2 logged volumes" in run.info.warnings[0]  # 4 and 5 workers, where the rule has 6
+    few = tb.import_run(folder, side="real", nodes=2)
+    assert set(few.info.unknown) == {"allocations", "reconfigurations"}
+    assert "more jobs than ranks run at once" in few.info.warnings[0]
+
+
+def test_a_table_of_the_jobs_is_a_run_too(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.csv"
+    logged_jobs(contents_of(folder), "run").to_csv(file)
+    run, of_logs = (tb.import_run(each, side="real", form="mallob", nodes=8) for each in (file, folder))
+    assert run.resizes.equals(of_logs.resizes)
+    assert run.jobs["end"].equals(of_logs.jobs["end"])
+    file.write_text(file.read_text().replace("priority", "weight"))
+    with pytest.raises(InputError, match="the column priority is missing"):
+        tb.import_run(file, side="real", form="mallob", nodes=8)
 
 
 def test_volumes_of_a_job_from_all_ranks_in_order_of_time(folder: Path) -> None:

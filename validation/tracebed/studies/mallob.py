@@ -16,8 +16,7 @@ import pandas as pd
 
 from tracebed.converters.speedup import SpeedupFunction, speedup_function
 from tracebed.converters.workload import BoolArray, FloatArray
-from tracebed.orchestrator.scheduling.policies.mallob import volumes
-from tracebed.validation.simulators.mallob import logged_jobs
+from tracebed.validation.simulators.mallob import logged_jobs, ruled_volumes
 
 RANKS = 1536
 """MPI ranks, each a worker with four cores."""
@@ -48,29 +47,10 @@ def work_of(jobs: pd.DataFrame, speedup: SpeedupFunction) -> FloatArray:
 
     `jobs` is the table of `logged_jobs`; jobs that never started did nothing.
     """
-    start = jobs["start"].to_numpy(dtype=np.float64)
-    end = jobs["end"].fillna(END_S).to_numpy(dtype=np.float64)
-    columns = [jobs[name].tolist() for name in ("priority", "demand")]
-    rates = [speedup(size) for size in range(1, RANKS + 1)]
-    known = np.flatnonzero(np.isfinite(start)).tolist()
-    events = sorted([(start[job], 1, job) for job in known] + [(end[job], 0, job) for job in known])
-    work = np.zeros(len(jobs))
-    rate: dict[int, float] = {}
-    last = 0.0
-    for time, begins, job in events:
-        for each, own in rate.items():
-            work[each] += own * (time - last)
-        last = time
-        if begins:
-            rate[job] = 0.0
-        else:
-            del rate[job]
-        active = [*rate]
-        priority, demand = ([column[each] for each in active] for column in columns)
-        if active:
-            shares = volumes(priority, [1] * len(active), np.minimum(demand, RANKS).tolist(), RANKS)
-            rate = {each: rates[size - 1] for each, size in zip(active, shares, strict=True)}
-    return work
+    held = ruled_volumes(jobs, RANKS, END_S)
+    assert held is not None  # a client has at most 180 jobs at once
+    rates = np.array([speedup(size) for size in range(1, RANKS + 1)])
+    return np.bincount(held.row, rates[held.workers - 1] * (held.end - held.start), len(jobs)).astype(np.float64)
 
 
 def completed(work: FloatArray, solved: BoolArray, formula: list[str], treatment: str, seed: int = 0) -> FloatArray:
@@ -141,8 +121,8 @@ def plan(base: pd.DataFrame, own: pd.DataFrame, treatment: str = CENSORED[0], mo
 
 
 def observed(own: pd.DataFrame) -> pd.DataFrame:
-    """Return the times of the jobs of a run. Its end is that of the jobs that run, as their deadline in the plan."""
-    table = own[["submit", "start", "end"]].assign(end=own["end"].fillna(END_S).where(own["start"].notna()))
+    """Return the jobs of a run. Its end is that of the jobs that run, as their deadline in the plan."""
+    table = own.assign(end=own["end"].fillna(END_S).where(own["start"].notna())).drop(columns="formula")
     table["state"] = own["state"].map({"solved": "completed", "timeout": "timeout", "running": "timeout"})
     return table.rename_axis("job_id").reset_index()
 

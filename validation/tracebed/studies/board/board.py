@@ -146,6 +146,8 @@ class Facts(Part):
     """Number of real runs with a cause to exclude them."""
     noise: dict[str, float]
     """Gated metric -> standard deviation of one real run, in margins, from repetitions; empty without."""
+    malleable: Malleable | None = None
+    """Malleable jobs of the real runs beside each other; healthy repetitions, or all without healthy ones."""
     failed: dict[str, str]
     """Entry -> why the entry has no score."""
 

@@ -42,6 +42,7 @@ from tracebed.validation.metrics import all_metrics
 from tracebed.validation.verdict import validate
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.per_job import PerJob, per_job
+from tracebed.validation.verdict.resizing import ResizeFigures, Resizing
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.validation.verdict.validation import CaseMetric, CaseResult, MetricVerdict, Validation
@@ -142,15 +143,15 @@ def _score(dataset: str, entry: str, kind: Kind, track: Track, made: Validation,
         wait_error_s=stored(float(np.mean(list(wait_s.values())))),
         placed=_mean({name: each.placed for name, each in of_jobs.items()}, made),
         noise_ratio=_mean({name: each.noise_ratio for name, each in of_jobs.items()}, made),
-        malleable=_malleable(made),
+        malleable=_malleable(made, lambda each: each.predicted),
         verdict=verdict.value,
         why=why,
     )
 
 
-def _malleable(made: Validation) -> Malleable | None:
-    """Return the means of the figures of malleable jobs; None without resizes."""
-    own = {each.case.name: each.resizing.predicted for each in made.cases if each.resizing is not None}
+def _malleable(made: Validation, side: Callable[[Resizing], ResizeFigures | None]) -> Malleable | None:
+    """Return the means of the figures of malleable jobs, of one side of each case; None without resizes."""
+    own = {each.case.name: found for each in made.cases if each.resizing and (found := side(each.resizing))}
     if not own:
         return None
     paired = {
@@ -458,5 +459,6 @@ def _facts(name: str, made: Validation, failed: dict[str, str], noise: dict[str,
         clusters=len({each.member.workload for each in made.cases if not each.calibration}),
         unhealthy=sum(bool(excluded) for excluded in runs.values()),
         noise=noise,
+        malleable=_malleable(made, lambda each: each.real),
         failed=failed,
     )

@@ -180,33 +180,26 @@ def _tables(board: Board, name: str) -> Iterator[Table]:
         reference = next((each for each in entries if each.kind == "published"), entries[0])
         rows = [(each, _row(each, reference)) for each in ([ceiling] if ceiling else []) + entries]
         columns = [column.format(reference.entry) for column in COLUMNS]
-        yield Table(track, columns, rows, _malleable(entries, ceiling))
+        yield Table(track, columns, rows, _malleable(entries, board.datasets[name].malleable))
 
 
-def _malleable(entries: Sequence[Score], ceiling: Score | None) -> list[tuple[str, ...]]:
-    """Return the rows about malleable jobs (`Table.malleable`)."""
+def _malleable(entries: Sequence[Score], noise: Malleable | None) -> list[tuple[str, ...]]:
+    """Return the rows about malleable jobs (`Table.malleable`). `noise`: the figures of the real runs."""
     found = [(each.entry, each.malleable) for each in entries if each.malleable is not None]
     found.sort(key=lambda row: (math.inf if row[1].area is None else row[1].area, row[0]))
-    noise = ceiling.malleable if ceiling and found else None
-    return [
-        (
-            name,
-            *(
-                f"{share(getattr(each, f'precision{near}'))} / {share(getattr(each, f'recall{near}'))}"
-                for near in ("", "_near")
-            ),
-            number(each.time_s),
-            *(_beside(share(getattr(each, key)), each, noise, key) for key in ("area", "machine_area")),
-            *(_beside(number(getattr(each, key)), each, noise, key) for key in ("start_s", "response_s")),
-        )
-        for name, each in [*([("real against real", noise)] if noise else []), *found]
-    ]
+    if found and noise is not None:
+        found.insert(0, ("real against real", noise))
+    return [(name, *_figures(each, noise)) for name, each in found]
 
 
-def _beside(text: str, found: Malleable, noise: Malleable | None, key: str) -> str:
-    """Return a figure with its ratio to the same figure between real runs, if there is one."""
-    value, between = getattr(found, key), getattr(noise, key) if noise else None
-    return f"{text} ({number(value / between)})" if value is not None and between else text
+def _figures(own: Malleable, noise: Malleable | None) -> Iterator[str]:
+    """Yield the figures of malleable jobs; a difference with its ratio to that between real runs in parentheses."""
+    yield f"{share(own.precision)} / {share(own.recall)}"
+    yield f"{share(own.precision_near)} / {share(own.recall_near)}"
+    for name in ("time_s", "area", "machine_area", "start_s", "response_s"):
+        value, between = getattr(own, name), getattr(noise, name) if noise else None
+        text = number(value) if name.endswith("_s") or value is None else f"{number(100 * value)} %"
+        yield f"{text} ({number(value / between)})" if value is not None and between and own is not noise else text
 
 
 def _row(score: Score, reference: Score) -> tuple[str, ...]:

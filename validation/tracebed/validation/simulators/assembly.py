@@ -95,7 +95,9 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
         resolution_s=observed.resolution,
         counts={"jobs": len(workload), **Counter(states.tolist())},
         warnings=[*observed.warnings, *warnings, *more],
-        imported=_origin(observed, workload, pairing) | {"nodes_of_jobs": _origin_of_nodes(observed, allocations)},
+        imported=_origin(observed, workload, pairing)
+        | {"nodes_of_jobs": _origin_of_nodes(observed, allocations)}
+        | dict(observed.facts),  # a file may have computed sizes, on assigned nodes
         unknown=unknown,
     )
     info.versions |= version

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import combinations, product
 from typing import Any, NamedTuple
 
@@ -80,8 +81,16 @@ class Resizing:
 
     predicted: ResizeFigures
     """Mean over the pairs of a prediction and a real run."""
-    real: ResizeFigures | None
-    """Mean over the pairs of real runs; None for one real run."""
+    sides: tuple[_Side, ...] = field(repr=False, compare=False)
+    """What is compared of the real runs."""
+    malleable: BoolArray = field(repr=False, compare=False)
+    """Whether each job of `sides` is malleable, shape (jobs,)."""
+
+    @cached_property  # often unread, of many pairs
+    def real(self) -> ResizeFigures | None:
+        """Mean over the pairs of real runs; None for one real run."""
+        pairs = [figures(first, second, self.malleable) for first, second in combinations(self.sides, 2)]
+        return _mean(pairs) if pairs else None
 
     @property
     def sentence(self) -> str:
@@ -103,7 +112,7 @@ class Resizing:
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON values."""
-        return asdict(self)
+        return {"predicted": asdict(self.predicted), "real": asdict(self.real) if self.real else None}
 
 
 def _percent(figures: ResizeFigures, name: str) -> str:
@@ -133,11 +142,8 @@ def resizing(real: Sequence[Run], predicted: Sequence[Run]) -> Resizing | None:
     if not any(len(side.resizes.job) for side in sides):
         return None
     ours, theirs = sides[: len(real)], sides[len(real) :]
-    between = [figures(first, second, malleable) for first, second in combinations(ours, 2)]
-    return Resizing(
-        predicted=_mean([figures(one, other, malleable) for one, other in product(ours, theirs)]),
-        real=_mean(between) if between else None,
-    )
+    predictions = [figures(one, other, malleable) for one, other in product(ours, theirs)]
+    return Resizing(_mean(predictions), tuple(ours), malleable)
 
 
 class Resizes(NamedTuple):
