@@ -296,8 +296,13 @@ def machine(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/reference/machines.md")[path.name])
 
 
-def asleep(path: Path) -> None:
-    path.write_text(packages.files_of(ROOT / "docs/reference/power.md")[path.name])
+def named_on(page: str) -> Callable[[Path], None]:
+    """Return a function that writes the file of its name on a page."""
+
+    def write(path: Path) -> None:
+        path.write_text(packages.files_of(ROOT / f"docs/{page}.md")[path.name])
+
+    return write
 
 
 def best_fit(path: Path) -> None:
@@ -318,15 +323,16 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     **{f"v{number}.yaml": version for number in range(1, 6)},
     "runs": runs,
     "bestfit.py": best_fit,
-    "asleep.yaml": asleep,
-    "nights.yaml": asleep,
+    "asleep.yaml": named_on("reference/power"),
+    "nights.yaml": named_on("reference/power"),
     "real.csv": strangers,
     "log.csv": strangers,
     "sim.csv": strangers,
     "mine.yaml": of_page("validate-your-simulator"),
     "case.yaml": of_page("real-log"),
     "rehearsal.yaml": of_page("rehearse"),
-    "sleepy.yaml": of_page("sleep", folder="testbeds"),
+    "sleepy.yaml": named_on("testbeds/sleep"),
+    "nightly.yaml": named_on("testbeds/sleep"),
     "power.yaml": of_page("slurm", folder="reference/policies"),
     "jobs.csv": buffalo,
     "two-runs.csv": buffalo,

@@ -13,6 +13,7 @@ from tests.faults.sleeping_scenario import SleepingScenario
 from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.sleeping import Sleepers
+from tracebed.orchestrator.scheduling.windows import WatchedWindows, WindowedCluster
 from tracebed.testing.virtual.faults import Fault
 
 SEEDS, PORTION = 12, 4
@@ -133,3 +134,86 @@ def test_a_boot_that_is_too_short_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Sleepers, "__init__", begin_with_less)
     assert violations(replace(TWO, boot_s=300.0))[0].startswith("power: v1 is ")
+
+
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+NIGHT = SleepingScenario(
+    seed=1,
+    policy="pref",
+    nodes=4,
+    window=(5, 15),
+    jobs=(
+        JobSpec(0.0, 400.0, 800.0, 4, 1, 4),
+        JobSpec(200.0, 100.0, 200.0, 4, 4, 4),
+        JobSpec(1200.0, 100.0, 200.0, 2, 2, 2),
+    ),
+)
+"""From 300 s to 900 s, two of four nodes are off: the first job leaves them, the second one waits for them."""
+KEPT = replace(NIGHT, policy="easy", window=(5, 7), shrink=False)
+"""The first job keeps the nodes that are to be off until it ends."""
+
+
+def kinds_of(scenario: SleepingScenario, *kinds: str) -> list[tuple[str, str]]:
+    """Return the entries of these kinds in the journal of a replay: kind, and what it is about. All jobs complete."""
+    told: list[tuple[str, str]] = []
+
+    def read(outcome: Outcome) -> None:
+        assert outcome.run is not None and outcome.journal is not None
+        assert {*outcome.run.jobs["state"]} == {"completed"}, outcome.run.jobs
+        entries = journal.read(outcome.journal)[1]
+        chosen = (entry for entry in entries if entry.kind in kinds)
+        told.extend((entry.kind, entry.job or entry.node or str(entry.data["is_open"])) for entry in chosen)
+
+    carry_out(scenario, read)
+    return told
+
+
+def test_a_job_leaves_the_nodes_of_a_window_and_another_one_waits_for_its_end() -> None:
+    assert violations(NIGHT) == []
+    told = kinds_of(NIGHT, "start", "resize", "window", "asleep", "back")
+    assert told[:3] == [("start", "j1"), ("resize", "j1"), ("window", "True")]
+    assert [*map(sorted, (told[3:5], told[6:8]))] == [[(kind, f"v{n}") for n in (1, 2)] for kind in ("asleep", "back")]
+    assert (told[5], told[8]) == (("window", "False"), ("start", "j2"))
+    assert [kind for kind, _ in kinds_of(replace(NIGHT, shrink=False), "resize", "window")] == ["window", "window"]
+
+
+@pytest.mark.parametrize("scenario", [NIGHT, KEPT])
+@pytest.mark.parametrize("kind", ["crash", "partition"])
+@pytest.mark.parametrize("after", ["window ", "power v1", "back v2", "effect j1", "end j1"])
+def test_a_node_that_is_lost_around_a_window_loses_no_job(scenario: SleepingScenario, kind: str, after: str) -> None:
+    for node in ("v1", "v2"):
+        fault = Fault(kind, 0.0, node, 15.0, 0.9, after=after)
+        assert violations(replace(scenario, faults=(fault,))) == []
+        assert kinds_of(replace(scenario, faults=(fault,)), "end") != []
+
+
+@pytest.mark.parametrize("after", ["window ", "power v1", "resize j1", "asleep v1", "back v1"])
+@pytest.mark.parametrize("scenario", [NIGHT, KEPT])
+def test_a_replay_may_be_killed_around_a_window(scenario: SleepingScenario, after: str) -> None:
+    kill = Fault("kill", 0, "", 3.0, 0.9)
+    killed = replace(scenario, faults=(kill._replace(after=after), kill._replace(after="window ")))
+    assert violations(killed) == []
+    assert kinds_of(killed, "window") == [("window", "True"), ("window", "False")]
+
+
+def test_the_end_of_a_window_does_not_bring_back_a_node_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job that held it cannot end before, since a rank of it hangs on another node."""
+    faults = Fault("hang", 1.0, "v3", 5.0, 0.9), Fault("crash", 0.0, "v1", 20.0, 0.9, after="window ")
+    scenario = replace(KEPT, jobs=(*KEPT.jobs[:1], JobSpec(200.0, 100.0, 200.0, 2, 2, 2)), faults=faults)
+    assert violations(scenario) == []
+    monkeypatch.setattr(WatchedWindows, "lose", WindowedCluster.lose)
+    assert violations(scenario) != []
+
+
+def test_a_node_that_boots_within_the_window_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = WatchedWindows.take_orders
+
+    def take_all(cluster: WatchedWindows) -> list[tuple[int, PowerState]]:
+        is_open, cluster.is_open = cluster.is_open, False
+        orders = take(cluster)
+        cluster.is_open = is_open
+        return orders
+
+    monkeypatch.setattr(WatchedWindows, "take_orders", take_all)
+    assert violations(NIGHT)[0].startswith("windows: v1 is boot at 3")
