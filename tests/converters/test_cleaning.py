@@ -209,6 +209,20 @@ def test_ids_stay_unique_if_the_log_has_such_ids_already(tmp_path: Path) -> None
     assert sorted(ids(done))[:3] == ["11", "11-2", "11-run2"]
 
 
+@pytest.mark.parametrize(("counts", "more"), [(True, 1.0), (False, 0.0)])
+def test_the_second_between_two_records_of_a_job_counts_unless_it_is_left_out(
+    counts: bool, more: float, tmp_path: Path
+) -> None:
+    """Records that are split at midnight leave out a second: 23:59:59 to 00:00:00."""
+    rows = [
+        cori_row("11", "regular_knl", "07 20:00:00", "07 23:00:00", "07 23:59:59", nodes=2),
+        cori_row("11", "regular_knl", "07 20:00:00", "08 00:00:00", "08 01:00:00", nodes=2),
+    ]
+    raw = read_raw([write(tmp_path / "a.csv", CORI, rows)])
+    (run_time,) = clean(raw, [("merge_split", {"count_gaps": counts})]).workload.floats("run_time")
+    assert run_time == 3599 + 3600 + more
+
+
 def test_records_of_overlapping_exports_are_reported_and_dropped_on_request(tmp_path: Path) -> None:
     other = cori_row("11", "regular_knl", "09 02:00:00", "09 03:00:00", "09 04:00:00", nodes=5)  # other nodes
     twice = [row for row in CORI_ROWS if row.startswith('"11"')]

@@ -2,7 +2,8 @@
 
 Schäfer et al. (EESP at SC26, "Saving Energy Costs and Time on Supercomputers"), in the branch of ElastiSim of
 github.com/FuldaHPC/ElastisimFulda, commit c2d6b930. The rules are read from its source and written anew. Two
-schedulers, `easy` (their `rigid_easy_backfill`) and `msa` (their `min_steal_agreement`), are called each second:
+schedulers, `easy` (their `rigid_easy_backfill`) and `msa` (their `min_steal_agreement`), are called each second, or at
+multiples of another interval:
 
 * A message takes no time, but a step of the simulator. A call at second n therefore finds what was submitted or ended
   before n. A job that is submitted at n starts at n + 1 or later.
@@ -120,9 +121,11 @@ class Fulda:
         boot_s: float = BOOT_S,
         shutdown_s: float = SHUTDOWN_S,
         shrinks: bool = True,
+        interval: int = 1,
     ) -> None:
         self.jobs, self.nodes, self.scheduler = jobs, nodes, scheduler
         self.window, self.boot_s, self.shutdown_s, self.shrinks = window, boot_s, shutdown_s, shrinks
+        self.interval = interval
         self.sleeps = off > 0
         # The difference of two rounded numbers, as there: 0.3 of 10 nodes are 3, and 1 - 0.7 is less than 0.3.
         self.targets = int(nodes * (1.0 - (1.0 - off))) if self.sleeps else 0
@@ -400,11 +403,11 @@ class Fulda:
     # -- time --------------------------------------------------------------------------------------------------------
 
     def run(self, *, each_second: bool = False) -> Outcome:
-        """Return the outcome. `each_second`: call also in the seconds in which nothing can have changed."""
+        """Return the outcome. `each_second`: make also the calls in which nothing can have changed."""
         coming = self.jobs[::-1]
         second, last, changed = 0, 0, True
         while coming or self.pending or self.running:
-            second = second + 1 if changed or each_second else self._next(second, coming)
+            second = second + self.interval if changed or each_second else self._next(second, coming)
             if not coming and not self.running and second - last > 30 * DAY_S:
                 break  # the waiting jobs need more nodes than they ever get
             before = self.changes
@@ -441,7 +444,7 @@ class Fulda:
             day = second // DAY_S * DAY_S
             times += [at + day + own for own in (0, DAY_S) for at in self.window if at + day + own > second]
             times += [until for _, until in self.going.values()]
-        return max(second + 1, math.ceil(min(times) - 1e-3))
+        return max(second + self.interval, math.ceil((min(times) - 1e-3) / self.interval) * self.interval)
 
 
 # -- the jobs of a log, and the figures of a run ---------------------------------------------------------------------

@@ -4,8 +4,8 @@
     python -m tests.oracles.kassel_published knl.parquet
 
 The log is that of the study kassel-knl. Schäfer et al. (EESP at SC26, "Saving Energy Costs and Time on
-Supercomputers") ran the strategy Min in their branch of ElastiSim, and published the means of each run
-(`tests/fulda_runs`). The runs without shutdown of nodes (F0) are predicted. The inputs are theirs: the same 41,524
+Supercomputers") ran the strategy Min in their branch of ElastiSim, and published the means of each run, which are part
+of the study `nights`. The runs without shutdown of nodes (F0) are predicted. The inputs are theirs: the same 41,524
 jobs, the kind of each job drawn by their generator from the seed and the number of the job, limits rounded up to the
 next full hour, and run times divided by the efficiency at the requested size, as their application model has them. The
 rules are those of the public strategies (`THEIRS` of test_kassel.py), chosen with other jobs before these runs were
@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.oracles.fulda_published import KEY, published
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.speedup import amdahl_speedup
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.studies.nights.study import KEY, published
 
 RULES = {"promise": "steal", "count_idle": "head", "expected_end": "limit", "narrow": True, "ties": "id"}
 CALLS = {"calls": "tick", "backfill": "firstfit", "narrow": False}

@@ -55,8 +55,8 @@ def machine_of(
     return Machine(classes=(NodeClass(count=nodes, cores=1, power=power),), sleep=sleep)
 
 
-def run_of(jobs: list[Job], machine: Machine, scheduler: str) -> Run:
-    setup = Setup.of(SCHEDULERS[scheduler])
+def run_of(jobs: list[Job], machine: Machine, scheduler: str, interval_s: float = 0.0) -> Run:
+    setup = Setup.of(SCHEDULERS[scheduler], interval_s=interval_s)
     return execute(workload_of(jobs, len(machine.nodes)), machine, setup, executor="nights")
 
 
@@ -88,8 +88,10 @@ def test_the_compiled_rules_are_those_of_the_plain_simulator_to_the_bit(
     shrink = data.draw(st.booleans())
     begin, end = data.draw(st.sampled_from([(22, 6), (0, 5), (1, 2), (12, 23)]))
     window = f"{begin:02}:00", f"{end:02}:00"
-    run = run_of(jobs, machine_of(nodes, share, window=window, shrink=shrink), scheduler)
-    plain = Fulda(jobs, nodes, scheduler, share, window=(begin * 3600, end * 3600), shrinks=shrink).run()
+    interval = data.draw(st.sampled_from([1, 10, 7]))
+    run = run_of(jobs, machine_of(nodes, share, window=window, shrink=shrink), scheduler, interval)
+    hours = (begin * 3600, end * 3600)
+    plain = Fulda(jobs, nodes, scheduler, share, window=hours, shrinks=shrink, interval=interval).run()
     assert np.array_equal(run.jobs["start"], [job.start for job in plain.jobs], equal_nan=True)
     assert np.array_equal(run.jobs["end"], [job.end for job in plain.jobs], equal_nan=True)
     held = run.allocations
@@ -119,8 +121,9 @@ def test_calls_in_which_nothing_can_change_are_left_out(
     again = [Job(number, *vars_of(job)) for number, job in enumerate(jobs)]
     if share and any(job.low > nodes - int(nodes * (1 - (1 - share))) for job in jobs):
         return  # it may never start
-    every = Fulda(jobs, nodes, scheduler, share, window=(600, 1200)).run(each_second=True)
-    some = Fulda(again, nodes, scheduler, share, window=(600, 1200)).run()
+    interval = data.draw(st.sampled_from([1, 10]))
+    every = Fulda(jobs, nodes, scheduler, share, window=(600, 1200), interval=interval).run(each_second=True)
+    some = Fulda(again, nodes, scheduler, share, window=(600, 1200), interval=interval).run()
     assert [(job.start, job.end) for job in every.jobs] == [(job.start, job.end) for job in some.jobs]
 
 
@@ -164,6 +167,11 @@ def test_a_job_that_never_gets_its_nodes_is_told() -> None:
     run = run_of([rigid(0, 30_000, 90_000, 9), rigid(1, 30_000, 10, 11)], machine_of(10, 0.3), "easy")
     assert [*run.jobs["state"]] == [JobState.UNKNOWN, JobState.REJECTED]
     assert "needs more nodes than are on" in run.jobs["reason"][0]
+
+
+def test_an_interval_that_is_no_whole_number_of_seconds_is_refused() -> None:
+    with pytest.raises(InputError, match=r"the scheduling interval is 1\.5 s"):
+        run_of([rigid(0, 0, 10, 1)], machine_of(2, 0.0), "easy", 1.5)
 
 
 def test_another_policy_is_refused() -> None:

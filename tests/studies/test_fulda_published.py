@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.oracles.fulda_published import KEY, MACHINES, published
 from tracebed.machine.machine import Machine
 from tracebed.machine.power import NodePower, PowerState, Tariff, seconds_of_day
 from tracebed.machine.sources import read_machine
+from tracebed.studies.nights.study import CLUSTERS, KEY, published
 
 POLICIES = {"F0": 0.0, "F10": 0.1, "F30": 0.3}
 SCHEDULERS = ("rigid_easy_backfill", "min_steal_agreement")
@@ -46,7 +46,7 @@ def runs() -> pd.DataFrame:
 @cache
 def on(cluster: str) -> tuple[Machine, NodePower, Tariff]:
     """Return the machine of a cluster, its power and its tariff."""
-    machine = read_machine(MACHINES[cluster])
+    machine = read_machine(CLUSTERS[cluster].machine)
     power, tariff = machine.classes[0].power, machine.tariff
     assert power is not None
     assert tariff is not None
@@ -54,10 +54,10 @@ def on(cluster: str) -> tuple[Machine, NodePower, Tariff]:
 
 
 def test_all_runs_are_there_once(runs: pd.DataFrame) -> None:
-    wanted = set(product(MACHINES, (0, 25, 50, 75, 100), ("S0", "S3", "S7"), SCHEDULERS, POLICIES))
+    wanted = set(product(CLUSTERS, (0, 25, 50, 75, 100), ("S0", "S3", "S7"), SCHEDULERS, POLICIES))
     assert len(runs) == len(wanted) == 270
     assert {tuple(row) for row in runs[KEY].itertuples(index=False)} == wanted
-    assert runs["cluster"].drop_duplicates().tolist() == list(MACHINES)
+    assert runs["cluster"].drop_duplicates().tolist() == list(CLUSTERS)
     assert not runs.isna().to_numpy().any()
 
 

@@ -203,14 +203,16 @@ def experiment(
     if papers.is_paper(experiment):
         hint = "they are no cells of a file: `--show` prints their settings"
         check_only(
-            ("experiment", "show", "dry_run", "output", "as_json", *names_in(Paper)),
+            ("experiment", "show", "dry_run", "logs", "output", "as_json", *names_in(Paper)),
             "the replays of a paper",
             hint=hint,
         )
         if actions.show:
             click.echo(papers.text_of(experiment), nl=False)
             return ExitCode.OK
-        return papers.run(experiment, execution.folder, settings, dry_run=actions.dry_run, as_json=as_json)
+        return papers.run(
+            experiment, execution.folder, settings, execution.logs, dry_run=actions.dry_run, as_json=as_json
+        )
     if settings:
         hint = "write testbed, repetitions and speed into the file"
         raise InputError("--inventory, --repetitions and --speed are for experiments of papers", hint=hint)

@@ -27,7 +27,8 @@ def command_of_paper(study: str, settings: tb.PaperSettings) -> str:
     """Return the command of an experiment by real runs as text."""
     inventory = [f"--inventory {Path(settings.inventory).name}"] if settings.inventory else []
     speed = [f"--speed {settings.speed:g}"] if settings.speed else []
-    return " ".join(["tracebed experiment", study, *inventory, f"--repetitions {settings.repetitions}", *speed])
+    logs = [f"--log {name}={path.name}" for name, path in settings.logs.items()]
+    return " ".join(["tracebed experiment", study, *logs, *inventory, f"--repetitions {settings.repetitions}", *speed])
 
 
 def print_ledger(ledger: tb.Ledger) -> None:
@@ -114,28 +115,34 @@ def text_of(name: str) -> str:
     study, paper = tb.PAPERS.load(name), tb.paper_of(name)
     usual = tb.PaperSettings(Path())
     claims = tb.load_paper(paper).claims_of(name) if paper else []
+    logs: tuple[str, ...] = getattr(study, "logs", ())
+    nodes = {"inventory": "nodes of this machine, or --inventory" if isinstance(study, tb.Study) else "this machine"}
     facts = {
         "about": tb.PAPERS.summary(name),
-        "inventory": "nodes of this machine, or --inventory" if isinstance(study, tb.Study) else "this machine",
+        **({"logs": [*logs]} if logs else nodes),
         "repetitions": usual.repetitions,
         **({"speed": study.speed} if isinstance(study, tb.Study) else {}),
         "published": [claim.model_dump(mode="json", exclude_defaults=True) for claim in claims],
     }
-    head = f"# {name}: real runs by a program ({tb.PAPERS.entries[name].value}), not by the cells of a file.\n"
+    runs = "simulations" if logs else "real runs"
+    head = f"# {name}: {runs} by a program ({tb.PAPERS.entries[name].value}), not by the cells of a file.\n"
     return head + yaml.safe_dump(facts, sort_keys=False, width=120, allow_unicode=True)
 
 
-def run(name: str, folder: Path, settings: Mapping[str, Any], *, dry_run: bool, as_json: bool) -> ExitCode:
+def run(
+    name: str, folder: Path, settings: Mapping[str, Any], logs: Sequence[str], *, dry_run: bool, as_json: bool
+) -> ExitCode:
     """Repeat an experiment of a paper by real runs, and print the published figures beside the measured ones.
 
-    Runs that are complete are kept. With `dry_run`, print the replays.
+    Runs that are complete are kept. With `dry_run`, print the replays. `logs` are the texts of `--log`.
     """
+    paths = tb.PAPERS.logs(name, logs)
     if dry_run:
         return _list_replays(name, folder, settings, as_json)
     with locked_folder(folder, "experiment"):
         own = folder / name
         own.mkdir(exist_ok=True)
-        made = tb.PaperSettings(folder=own, on_step=lambda step: emit(f"tracebed: {step}"), **settings)
+        made = tb.PaperSettings(folder=own, logs=paths, on_step=lambda step: emit(f"tracebed: {step}"), **settings)
         findings = tb.PAPERS.findings(name, made)
         page = findings.save(own)
         ledger = tb.ledger_of_findings(name, findings.measured, command_of_paper(name, made))

@@ -235,11 +235,12 @@ def drop_copies(records: Records) -> Effect:
     return Effect(drop=drop, reason="repeats an earlier record in every column")
 
 
-def merge_split(records: Records, gap: float = 1.0) -> Effect:
+def merge_split(records: Records, gap: float = 1.0, count_gaps: bool = True) -> Effect:
     """Merge the records of one run that accounting split, usually at midnight.
 
     A record continues another one if both have the same job, submit time and number of nodes, and it starts at most
-    `gap` s after the end of the other. The job runs from the first start to the last end, including the gaps.
+    `gap` s after the end of the other. The job runs from the first start to the last end, including the gaps; without
+    `count_gaps`, its run time is the sum of those of its records.
     """
     job = pd.factorize(records.table["job_id"])[0]
     submit, start, end = (records.floats(name) for name in ("submit_time", "logged_start", "logged_end"))
@@ -257,7 +258,12 @@ def merge_split(records: Records, gap: float = 1.0) -> Effect:
     merge[order[follows]] = True
     change = np.zeros(len(order), bool)
     change[order[heads[tails > heads]]] = True
-    run = np.where(change, whole - start, records.floats("run_time"))
+    run = records.floats("run_time")
+    if count_gaps:
+        run = np.where(change, whole - start, run)
+    elif len(order):
+        run = run.copy()
+        run[order[heads]] = np.add.reduceat(run[order], heads)
     pieces = np.zeros(len(order), np.int64)
     pieces[order[heads]] = tails - heads + 1
     return Effect(

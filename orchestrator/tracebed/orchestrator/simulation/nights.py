@@ -4,7 +4,8 @@ Source: Schäfer et al., "Saving Energy Costs and Time on Supercomputers" (EESP 
 github.com/FuldaHPC/ElastisimFulda, commit c2d6b930, whose rules are written anew here. The machine says which share of
 its nodes is off and when (`sleep`, rule `windows`), and how long boots and shutdowns last. Without `sleep`, all nodes
 stay on. docs/explanation/nights.md states the rules. Two policies are known, by the names of tracebed's nearest
-ones, whose parameters are not used: `firstfit` ("EASY" in the paper) and `min` (`min_steal_agreement`).
+ones, whose parameters are not used: `firstfit` ("EASY" in the paper) and `min` (`min_steal_agreement`). The scheduler
+is called at multiples of the scheduling interval, by default each second.
 
 The time limit of a job is its expected run time: a job takes a node that is to be off only if it is expected to end by
 then, and goes on if it does not.
@@ -72,7 +73,8 @@ class Nights:
 
         Raises:
             InputError: the compiled engine is missing; a job has another kind than rigid, moldable or malleable, or
-                another speedup than by Amdahl's law; or the power of nodes that sleep is unknown.
+                another speedup than by Amdahl's law; the power of nodes that sleep is unknown; or the scheduling
+                interval is not a whole number of seconds.
         """
         if reason := missing():
             raise InputError(f"the executor nights is compiled code only: {reason}", hint="install a C compiler")
@@ -87,7 +89,11 @@ class Nights:
             what = "the executor nights does not support dependencies and think times"
             raise InputError(what, hint="ignore them: --dependencies ignore")
         record, cluster = ScheduleRecord(jobs), Cluster([node.cores for node in nodes])
-        rules, inputs = rules_of(machine, setup.scheduling.policy), inputs_of(jobs, parallel_parts(workload, jobs))
+        if (interval_s := setup.scheduling.interval_s) % 1:
+            what = f"the scheduling interval is {interval_s:g} s"
+            raise InputError(what, hint="the executor nights needs a whole number of seconds")
+        rules = rules_of(machine, setup.scheduling.policy)._replace(interval_s=int(interval_s) or 1)
+        inputs = inputs_of(jobs, parallel_parts(workload, jobs))
         needed = inputs.low if rules.malleable else inputs.pref
         for job in np.flatnonzero(needed > rules.nodes).tolist():
             record.refuse(job, JobState.REJECTED, f"needs {needed[job]} nodes, the machine has {rules.nodes}")
@@ -123,6 +129,8 @@ class Rules(NamedTuple):
     boot_s: FloatArray
     shutdown_s: FloatArray
     """Of each node, s, shape (nodes,)."""
+    interval_s: int = 1
+    """The scheduler is called at multiples of this time."""
 
 
 class Inputs(NamedTuple):
@@ -160,7 +168,7 @@ def simulate(inputs: Inputs, rules: Rules) -> Outcome:
     count = len(inputs.submit)
     targets = share_of(rules.nodes, rules.share)
     window = [at % 86_400 for at in rules.window]
-    numbers = [count, rules.nodes, targets, rules.malleable, rules.share > 0, rules.shrinks, *window]
+    numbers = [count, rules.nodes, targets, rules.malleable, rules.share > 0, rules.shrinks, *window, rules.interval_s]
     codes = ("f8",) * 5 + ("i4",) * 3 + ("u1",)
     given = [np.ascontiguousarray(values, dtype=code) for values, code in zip(inputs, codes, strict=True)]
     given += [np.ascontiguousarray(values, dtype="f8") for values in (rules.boot_s, rules.shutdown_s)]

@@ -20,6 +20,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.studies.ledger.ledger import Measured
+from tracebed.validation.experiments.workloads import named_logs
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Settings:
         inventory: file or name of an inventory; None: the experiment chooses from the cores of this machine.
         repetitions: number of replays of each scenario.
         speed: trace seconds per wall second; None: the experiment chooses.
+        logs: name of a log -> its path, for experiments that read logs.
         on_step: function that reports the steps to the user.
     """
 
@@ -38,6 +40,7 @@ class Settings:
     inventory: str | None = None
     repetitions: int = 3
     speed: float | None = None
+    logs: Mapping[str, Path] = field(default_factory=dict)
     on_step: Callable[[str], None] = field(default=lambda step: None)
 
 
@@ -72,6 +75,7 @@ class Findings:
     tables: Sequence[FindingsTable]
     notes: Sequence[str] = ()  # what differs from the paper, and what the figures depend on
     measured: Measured | None = None  # the figures of each repetition, for the claims in the file of the paper
+    pictures: Mapping[str, str] = field(default_factory=dict)  # caption -> file, relative to the folder
 
     def markdown(self) -> str:
         """Return the findings as a page in Markdown."""
@@ -79,6 +83,7 @@ class Findings:
         for table in self.tables:
             rows = ([str(value) for value in row] for row in table.rows)
             parts += [f"## {table.title}", markdown_table(table.columns, rows)]
+        parts += [f"![{caption}]({file})" for caption, file in self.pictures.items()]
         parts += [f"- {note}" for note in self.notes]
         return "\n\n".join(parts) + "\n"
 
@@ -117,8 +122,22 @@ def study(replays: Callable[[Settings], Iterator[Replay]], speed: float) -> Call
     return lambda function: Study(function, replays, speed)
 
 
+def reads(*logs: str) -> Callable[[PaperFunction], PaperFunction]:
+    """Return the decorator of an experiment that reads logs of these names."""
+
+    def named(function: PaperFunction) -> PaperFunction:
+        function.logs = logs  # type: ignore[attr-defined]
+        return function
+
+    return named
+
+
 class Papers(Registry[PaperFunction]):
     """The installed experiments of papers."""
+
+    def logs(self, name: str, texts: Sequence[str]) -> dict[str, Path]:
+        """Return the paths given by `--log NAME=PATH`, by name. Raises InputError as `named_logs`."""
+        return named_logs(name, getattr(self.load(name), "logs", ()), texts)
 
     def findings(self, name: str, settings: Settings) -> Findings:
         """Run an experiment. Raises InputError if it is not installed, or has no findings."""

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -239,7 +239,11 @@ def logs_of(file: ExperimentFile, texts: tuple[str, ...]) -> dict[str, Path]:
         InputError: the experiment has no log of this name, or has several logs and the name is missing; or there is no
             such path.
     """
-    wanted = _logs(file)
+    return named_logs(file.name, _logs(file), texts)
+
+
+def named_logs(experiment: str, wanted: Sequence[str], texts: Sequence[str]) -> dict[str, Path]:
+    """Return the paths of `wanted` logs of an experiment as `logs_of`, and raise InputError likewise."""
     paths: dict[str, Path] = {}
     for text in texts:
         name, equals, path = text.partition("=")
@@ -248,7 +252,7 @@ def logs_of(file: ExperimentFile, texts: tuple[str, ...]) -> dict[str, Path]:
         if name not in wanted:
             have = ", ".join(f"{name}=PATH" for name in wanted)
             hint = f"use --log {have}" if wanted else "omit --log"
-            raise InputError(f"--log {text!r} matches no log of the experiment {file.name}", hint=hint)
+            raise InputError(f"--log {text!r} matches no log of the experiment {experiment}", hint=hint)
         if not Path(path).exists():
             raise InputError(f"the log of --log {text} does not exist", where=path, hint="give the path of the log")
         paths[name] = Path(path)

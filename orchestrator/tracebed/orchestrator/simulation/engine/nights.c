@@ -27,6 +27,7 @@ struct key { double value; int32_t order, job; };
 struct nights {
     /* given, as the arguments of tracebed_nights */
     int64_t jobs, nodes, targets, msa, sleeps, shrinks, night_from, night_to;
+    double interval;
     const double *submit, *run_time, *iterations, *part, *predicted, *boot_s, *shutdown_s;
     const int32_t *pref, *low, *high;
     const uint8_t *malleable;
@@ -616,7 +617,7 @@ static void msa(struct nights *n, int32_t *ran) {
 
 /* -- time --------------------------------------------------------------------------------------------------------------- */
 
-/* Return the next second whose call can decide something, after one that found and changed nothing. */
+/* Return the second of the next call that can decide something, after a call that found and changed nothing. */
 static double next_call(const struct nights *n, double second, int64_t coming) {
     double next = coming < n->jobs ? n->submit[coming] + 1 : INFINITY;
     if (n->heap_count) next = fmin(next, floor(n->heap[0].time + 2 * SLACK_S) + 1);
@@ -634,7 +635,7 @@ static double next_call(const struct nights *n, double second, int64_t coming) {
         }
         next = fmin(next, n->next_power);
     }
-    return fmax(second + 1, ceil(next - 1e-3));
+    return fmax(second + n->interval, ceil((next - 1e-3) / n->interval) * n->interval);
 }
 
 static void simulate(struct nights *n, int32_t *ran) {
@@ -642,7 +643,7 @@ static void simulate(struct nights *n, int32_t *ran) {
     double second = 0, last = 0;
     int changed = 1;
     while ((coming < n->jobs || n->pending_count || n->running_count) && !n->failed) {
-        second = changed ? second + 1 : next_call(n, second, coming);
+        second = changed ? second + n->interval : next_call(n, second, coming);
         if (coming == n->jobs && !n->running_count && second - last > NEVER_S) return;
         int64_t before = n->changes;
         for (; coming < n->jobs && n->submit[coming] < second; n->changes++)
@@ -681,7 +682,7 @@ void tracebed_nights_free(struct nights *n) {
 }
 
 /* Simulate. Numbers: jobs, nodes, nodes that are to be off, whether msa, whether nodes sleep, whether jobs shrink off
- * nodes that are to be off, begin and end of the window (s of the day). Arrays as in `struct nights`, jobs in the order
+ * nodes that are to be off, begin and end of the window (s of the day), seconds between two calls. Arrays as in `struct nights`, jobs in the order
  * of submission. Write start and end of each job (NaN: it never started); return the rest, or null without memory. */
 struct nights *tracebed_nights(
     const int64_t *numbers, const double *submit, const double *run_time, const double *iterations, const double *part,
@@ -691,6 +692,7 @@ struct nights *tracebed_nights(
     if (!n) return NULL;
     n->jobs = numbers[0], n->nodes = numbers[1], n->targets = numbers[2], n->msa = numbers[3], n->sleeps = numbers[4];
     n->shrinks = numbers[5], n->night_from = numbers[6], n->night_to = numbers[7];
+    n->interval = (double)numbers[8];
     n->submit = submit, n->run_time = run_time, n->iterations = iterations, n->part = part, n->predicted = predicted;
     n->pref = pref, n->low = low, n->high = high, n->malleable = malleable;
     n->boot_s = boot_s, n->shutdown_s = shutdown_s;
