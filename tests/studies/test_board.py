@@ -8,13 +8,16 @@ import hashlib
 import io
 import json
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,6 +25,8 @@ import yaml
 
 import tracebed.api as tb
 from tests.commands import call
+from tests.pages import Outline
+from tests.servers import chromium
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
@@ -30,8 +35,9 @@ from tracebed.studies.board.building import build as build_board
 from tracebed.studies.board.building import controls
 from tracebed.studies.board.conversions import AMTE_BOUNDS, CONVERSIONS
 from tracebed.studies.board.datasets import Dataset, _candidates, datasets, fetch
-from tracebed.studies.board.entries import load_entries
-from tracebed.studies.board.page import failure, page, plot
+from tracebed.studies.board.entries import EXAMPLE, load_entries
+from tracebed.studies.board.page import failure, html, page
+from tracebed.studies.board.picture import picture, row_id
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.suite import load_suite
 from tracebed.validation.verdict import validate
@@ -309,9 +315,10 @@ def board() -> Board:
     return Board.load(DOCS / "board.json")
 
 
-def test_the_page_and_the_plot_are_made_from_the_stored_scores(board: Board) -> None:
+def test_the_pages_and_the_picture_are_made_from_the_stored_scores(board: Board) -> None:
     assert (DOCS / "board.md").read_text(encoding="utf-8") == page(board), HINT
-    assert (DOCS / "board.svg").read_text(encoding="utf-8") == plot(board), HINT
+    assert (DOCS / "board.html").read_text(encoding="utf-8") == html(board), HINT
+    assert (DOCS / "board.svg").read_text(encoding="utf-8") == picture(board, "board.html", alone=True), HINT
 
 
 def test_the_published_schema_is_that_of_the_file() -> None:
@@ -320,12 +327,109 @@ def test_the_published_schema_is_that_of_the_file() -> None:
     assert json.loads(text) == about | Board.model_json_schema(by_alias=True)
 
 
-def test_the_plot_has_a_dot_for_each_workload_of_each_entry(board: Board) -> None:
-    drawn = ElementTree.fromstring(plot(board))
-    shown = [each for each in board.scores if each.kind != "control"]
-    legend = 5  # one dot for each kind of entry that occurs
-    dots = drawn.findall("{http://www.w3.org/2000/svg}circle")
-    assert len(dots) == sum(len(each.errors[each.measure]) for each in shown) + legend
+def test_the_picture_has_a_mark_for_each_entry_that_leads_to_its_figures(board: Board) -> None:
+    text = picture(board, "board.html", alone=True)
+    drawn = ElementTree.fromstring(text)
+    links = [each.attrib["href"] for each in drawn.iter("{http://www.w3.org/2000/svg}a")]
+    rows = [each for each in board.scores if each.kind not in ("control", "real")]
+    # The noise of reality leads to its figures, too, on each data set with entries whose run times are planned.
+    noise = [ceiling for *_, ceiling, _ in board.lanes() if ceiling]
+    assert sorted(links) == sorted(f"board.html#{row_id(each)}" for each in rows + noise)
+    nearest = [each for each in drawn.iter() if each.get("class") == "nearest"]
+    assert len(nearest) == len(list(board.lanes()))
+    for *_, entries in board.lanes():  # left is nearer
+        places = [float(found) for each in entries for found in re.findall(rf'{row_id(each)}".*?<svg x="(.+?)%', text)]
+        assert places == sorted(places) and len(places) == len(entries)
+
+
+def test_the_html_page_is_whole(board: Board) -> None:
+    """It is balanced, its ids are unique, its links lead to them, and it needs nothing but itself."""
+    text = html(board)
+    outline = Outline(text)
+    assert outline.open == []
+    assert len(set(outline.ids)) == len(outline.ids)
+    assert {each.removeprefix("#") for each in outline.references} <= set(outline.ids)
+    assert {row_id(each) for each in board.scores if each.kind != "control"} <= set(outline.ids)
+    policy = unescape(re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', text)[0])
+    assert policy.startswith("default-src 'none'") and "script-src 'sha256-" in policy
+    assert EXAMPLE.read_text() in unescape(text)
+    assert len(EXAMPLE.read_text().splitlines()) == 5
+
+
+def test_names_and_texts_are_escaped(board: Board) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    score = board.of("slurm-22.05", "planned")[0].model_copy(update={"entry": evil, "program": evil, "why": evil})
+    facts = board.datasets["slurm-22.05"].model_copy(update={"note": evil, "failed": {evil: evil}})
+    made = board.model_copy(update={"scores": [score], "datasets": {"slurm-22.05": facts}})
+    assert evil not in html(made) and evil not in picture(made)
+    assert "img" not in Outline(html(made)).tags
+
+
+needs_chromium = pytest.mark.skipif(
+    chromium.PROGRAM is None, reason="no chromium to open the page with (apt-get install chromium)"
+)
+
+
+@needs_chromium
+@pytest.mark.parametrize(("width", "dark"), [(375, False), (375, True), (1280, False), (1280, True)])
+def test_the_page_fits_a_phone_and_a_screen_in_light_and_dark(tmp_path: Path, width: int, dark: bool) -> None:
+    with chromium.Chromium(tmp_path / "profile") as browser:
+        opened = chromium.Page(browser, DOCS / "board.html", width=width, dark=dark, phone=width == 375)
+        assert opened.errors() == []
+        assert opened.run("document.documentElement.scrollWidth") <= width
+        assert opened.run("document.querySelector('.picture svg').getBoundingClientRect().bottom") < 1100
+        # No name of a lane reaches the name of its nearest entry.
+        assert (
+            opened.run(
+                "[...document.querySelectorAll('.board .name')].filter(e => e.getBoundingClientRect().right + 4 >"
+                " e.nextElementSibling.getBoundingClientRect().left).map(e => e.textContent)"
+            )
+            == []
+        )
+        pixels = matplotlib.image.imread(opened.picture(tmp_path / "page.png"))[..., :3].mean(axis=-1)
+        light = float((pixels > 0.8).mean())
+        assert light < 0.05 if dark else light > 0.7
+
+
+@needs_chromium
+@pytest.mark.parametrize("script", [True, False])
+def test_a_mark_leads_to_its_figures_with_and_without_scripts(tmp_path: Path, board: Board, script: bool) -> None:
+    score = board.of("grid5000-2016-02", "planned")[0]
+    with chromium.Chromium(tmp_path / "profile") as browser:
+        opened = chromium.Page(browser, DOCS / "board.html", script=script)
+        opened.send("Emulation.setScriptExecutionDisabled", value=False)  # to look at the page
+        shown = "[...document.querySelectorAll('.figures')].filter(e => e.offsetHeight).map(e => e.id)"
+        assert opened.run(shown) == []
+        box = opened.run(
+            f"(() => {{ const box = document.querySelector('.board a[href=\"#{row_id(score)}\"] path')"
+            ".getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2] })()"
+        )
+        for kind in ("Pressed", "Released"):
+            opened.mouse(kind, *box, button="left", clickCount=1)
+        opened.wait_for(f"{shown}.length == 1")
+        assert opened.run(shown) == [row_id(score)]
+        text = opened.run("document.querySelector('.figures:target').innerText")
+        assert all(number(value) in text for value in score.errors[score.measure].values())
+        assert score.worst[WAIT].case in text
+
+
+@needs_chromium
+def test_a_table_of_scores_sorts_by_a_click(tmp_path: Path, board: Board) -> None:
+    entries = board.of("grid5000-2016-02", "planned")
+    with chromium.Chromium(tmp_path / "profile") as browser:
+        opened = chromium.Page(browser, DOCS / "board.html")
+        names = "[...document.querySelectorAll('.lane table')[0].tBodies[0].rows].map(e => e.cells[0].textContent)"
+        click = "[...document.querySelectorAll('.lane th')].find(e => e.textContent === '{}').click()"
+        assert opened.run(names) == [each.entry for each in entries]
+        opened.run(click.format("placed"))
+        placed = {each.entry: float(share(each.placed).removesuffix(" %")) for each in entries}
+        found = [placed[name] for name in opened.run(names)]
+        assert found == sorted(placed.values()) and len(set(found)) > 3
+        opened.run(click.format("s"))
+        opened.run(click.format("s"))  # the largest first
+        assert opened.run(names) == [each.entry for each in sorted(entries, key=lambda each: -each.wait_error_s)]
+        opened.run(click.format("entry"))
+        assert opened.run(names) == sorted(each.entry for each in entries)
 
 
 def test_the_board_has_what_it_promises(board: Board) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,11 +20,12 @@ import pytest
 import tracebed.api as tb
 from tests.commands import call
 from tracebed.converters.workload import Workload
-from tracebed.ground.errors import InputError
-from tracebed.studies.board.board import Board, Score
+from tracebed.ground.errors import ExitCode, InputError
+from tracebed.studies.board.board import Board, Score, changes
 from tracebed.studies.board.datasets import Dataset, datasets
 from tracebed.studies.board.entries import load_entries
 
+ROOT = Path(__file__).resolve().parents[2]
 NODES = {"a_16": 16, "a_20": 20, "b_16": 16, "copy_16": 16, "c_16": 16, "broken_16": 16}
 """Case -> nodes. Two are one workload, two are one real run, and the nodes of the last one are not all there."""
 SEEDS = {"a": 1, "b": 2, "copy": 2, "c": 3, "broken": 4}
@@ -173,6 +176,7 @@ def scored(files: Mapping[str, str], data: Path, tmp_path_factory: pytest.TempPa
 def test_a_stranger_enters_by_five_lines_with_a_command_and_with_outputs(scored: Scored, tmp_path: Path) -> None:
     board = Board.load(scored.folder / "board.json")
     found = _by_name(board)
+    assert len(found) == len(board.scores)
     stranger, ready = found["stranger", "planned"], found["ready", "planned"]
     assert {stranger.kind, ready.kind} == {"entered"}
     assert stranger.errors == found["fcfs", "planned"].errors  # the same algorithm, written by another hand
@@ -218,6 +222,101 @@ def test_a_simulator_that_fails_has_no_score_and_one_that_copies_some_run_times_
     assert {track: len(clusters) for track, clusters in tracks.items()} == {"planned": 2, "observed": 1}
     assert "Not scored: failing, since" in (scored.folder / "board.md").read_text()
     assert "failing is not scored on mine: " in scored.printed
+
+
+@pytest.fixture(scope="module")
+def stored(scored: Scored) -> Board:
+    """The board as it was before `stranger` came, with an entry of before and a data set of which there is no copy."""
+    board = Board.load(scored.folder / "board.json")
+    scores = [each for each in board.scores if each.entry != "stranger"]
+    ready = next(each for each in scores if each.entry == "ready")
+    elsewhere = ready.model_copy(update={"dataset": "elsewhere"})
+    facts = board.datasets | {"elsewhere": board.datasets["mine"]}
+    return board.model_copy(update={"scores": [*scores, elsewhere], "datasets": facts, "date": "2026-01-01"})
+
+
+@pytest.mark.slow
+def test_an_entry_that_arrives_is_scored_alone_and_the_stored_board_is_written(
+    scored: Scored, stored: Board, files: Mapping[str, str], data: Path, tmp_path: Path
+) -> None:
+    program = shlex.quote(sys.executable)
+    file = tmp_path / "entry.yaml"
+    (tmp_path / "sim.py").write_text(SIMULATOR)
+    command = f'command: "{program} sim.py {{workload}} {{nodes}} {{output}}.csv", from: csv'
+    file.write_text(f"mine: {{stranger: {{{command}}}}}\n")
+    (tmp_path / "docs").mkdir()
+    baseline = stored.save(tmp_path / "docs" / "board.json")
+    words = ["--from", data, "--baseline", baseline, "-o", tmp_path / "board"]
+    with only_mine(files, tmp_path):
+        looked = call("validate", "--board", file, *words)
+        assert looked.return_value == ExitCode.OK and Board.load(baseline) == stored
+        done = call("validate", "--board", file, *words, "--update-baseline", "better")
+        assert done.return_value == ExitCode.OK, done.output
+        made = Board.load(baseline)
+
+        # Only the new entry was predicted, and all other rows stay.
+        predicted = tmp_path / "board" / "mine" / "planned" / "predicted"
+        assert [path.name for path in predicted.iterdir()] == ["stranger"]
+        new = [each for each in made.scores if each not in stored.scores]
+        assert {(each.entry, each.track) for each in new} == {("stranger", "planned"), ("stranger", "observed")}
+        assert [each for each in made.scores if each not in new] == stored.scores
+        assert made.datasets == stored.datasets
+        whole = _by_name(Board.load(scored.folder / "board.json"))
+        assert [each.model_dump() for each in new] == [whole["stranger", each.track].model_dump() for each in new]
+        assert "changes of" in done.stdout and "2 rows" in done.stdout and "new" in done.stdout
+        for name in ("board.md", "board.html", "board.svg"):
+            assert "stranger" in (baseline.parent / name).read_text()
+
+        # It comes again, with other waits: an earlier score changes, which must be accepted.
+        late = SIMULATOR.replace("now = max(now,", "now = 50 + max(now,")
+        (tmp_path / "sim.py").write_text(late)
+        file.write_text(f'mine: {{stranger: {{{command}, version: "2"}}}}\n')
+        refused = call("validate", "--board", file, *words, "--update-baseline", "better")
+        assert refused.return_value == ExitCode.INACCURATE and Board.load(baseline) == made
+        assert "is not written: 2 earlier scores would change or be lost, such as stranger on mine" in refused.stderr
+        assert call("validate", "--board", file, *words, "--update-baseline", "any").return_value == 0
+        changed = changes(made, Board.load(baseline))
+        assert {(each.row.entry, each.row.track, each.kind) for each in changed} == {
+            ("stranger", "planned", "changed"),
+            ("stranger", "observed", "changed"),
+        }
+
+        # Without a file, the entries of tracebed are scored again; those that were sent stay.
+        assert call("validate", "--board", *words, "--update-baseline", "better").return_value == 0
+        assert changes(made, Board.load(baseline)) == changed
+
+
+def test_the_baseline_of_a_board_is_a_board(tmp_path: Path) -> None:
+    words = ["validate", "--board", "-o", tmp_path / "board"]
+    assert "without a baseline" in str(call(*words, "--update-baseline", "any").exception)
+    other = str(call(*words, "--baseline", tmp_path / "scores.json").exception)
+    assert "the baseline of a board is a board.json" in other
+    (tmp_path / "board.json").write_text('{"schema": "tracebed-baseline/1"}')
+    assert "not 'tracebed-board/1'" in str(call(*words, "--baseline", tmp_path / "board.json").exception)
+    assert "--annotate does not apply with --board" in str(call(*words, "--annotate").exception)
+
+
+@pytest.mark.slow
+def test_the_entry_of_the_pages_works_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file and the second command of `Enter in ten minutes`, in the folder of the source."""
+    page = (ROOT / "docs" / "board.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"such as enter\.yaml.*?```yaml\n(.*?)```", page, re.DOTALL)
+    assert len(text.splitlines()) == 5
+    (line,) = re.findall(r"^    tracebed (.* -o new)$", page, re.MULTILINE)
+    (tmp_path / "enter.yaml").write_text(text)
+    for name in ("tests/slurm_recordings", "docs/board.json"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    done = call(*shlex.split(line))
+    assert done.return_value == ExitCode.OK, done.output
+    board, made = Board.load(ROOT / "docs" / "board.json"), Board.load(tmp_path / "new" / "board.json")
+    (change,) = changes(board, made)
+    assert (change.row.entry, change.kind) == ("mine", "new")
+    fcfs = next(each for each in board.of("slurm-22.05", "planned") if each.entry == "fcfs")
+    for metric, errors in fcfs.errors.items():  # the command is fcfs of tracebed, on another way
+        assert change.row.errors[metric] == pytest.approx(errors, rel=1e-4, abs=1e-6)
 
 
 def test_mistakes_in_entries_have_their_line(files: Mapping[str, str], data: Path, tmp_path: Path) -> None:

@@ -197,10 +197,11 @@ def validate(
         copy(data.recorded, data.sources, output, as_json)
         return ExitCode.OK
     if data.board:
-        check_alone("board", ("file", "only", "dry_run", "output", "as_json", "sources"))
+        used = ("file", "only", "dry_run", "output", "as_json", "sources", "baseline", "update_baseline")
+        check_alone("board", used)
         end_on_signals()
-        score([file] if file else [], data.sources, cases.only, output, stored=cases.dry_run, as_json=as_json)
-        return ExitCode.OK
+        files = [file] if file else []
+        return score(files, data.sources, cases.only, output, gating, stored=cases.dry_run, as_json=as_json)
     if data.sources:
         raise InputError("--from applies with --recorded NAME or --board", hint="name the real runs, or leave it out")
     if file is None:

@@ -21,7 +21,7 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
 from tracebed.machine.machine import Machine
-from tracebed.machine.power import PowerState, Sleep
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -349,7 +349,7 @@ class Simulation:
             under_way |= nodes
         for node in _nodes(under_way):
             self.busy_until[node] = max(self.busy_until[node], late)
-        wakes = {node: now for node in _nodes(self.off)} | {n: self.busy_until[n] for n in _nodes(self.stopping)}
+        wakes = dict.fromkeys(_nodes(self.off), now) | {n: self.busy_until[n] for n in _nodes(self.stopping)}
         self.plan = Plan(now, [HORIZON if node in wakes else time for node, time in enumerate(self.busy_until)], wakes)
         return self.plan
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -17,11 +19,14 @@ QUANTITIES = {WAIT: "wait", "mean_response_s": "response"}
 """Measure -> the time of a job that is compared job by job, and shuffled by a control."""
 DIGITS = 6  # significant digits of the stored figures
 Track = Literal["planned", "observed"]
+TRACKS: tuple[Track, ...] = ("planned", "observed")
 Kind = Literal["real", "published", "simulated", "entered", "control"]
 
 
 class Worst(Part):
     """The case with the largest error."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     case: str
     error: float
@@ -59,17 +64,24 @@ class Score(Part):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     dataset: str
+    """Key of the data set in `datasets`."""
     track: Track
     """Whether the run times were planned, or copied from the real run. Found from the runs."""
     entry: str
+    """Name of the entry; (data set, track, entry) are unique."""
     kind: Kind
-    """`real`: each real run as a prediction of the others; `published`: an output of others; `entered`: by a file."""
+    """`real`: each real run as a prediction of the others; `published`: an output of others; `simulated`: by tracebed;
+    `entered`: by a file; `control`: a prediction that must fail."""
     program: str
+    """Program that made the prediction; empty or csv: unknown."""
     version: str
+    """Version of the program."""
     measure: str = WAIT
     """Gated metric by which the entries of the data set are ordered."""
     cases: int
+    """Number of cases that count."""
     real_runs: int
+    """Number of distinct real runs that count."""
     errors: dict[str, dict[str, float]]
     """Gated metric -> cluster -> mean |error|, in margins."""
     worst: dict[str, Worst]
@@ -83,6 +95,7 @@ class Score(Part):
     malleable: Malleable | None = None
     """Resizes and staircases of malleable jobs. None: no job is resized, or allocations are unknown."""
     verdict: str
+    """accurate, inaccurate or inconclusive."""
     why: str
     """Metrics that are off, or the reason for an inconclusive verdict."""
 
@@ -103,18 +116,30 @@ class Score(Part):
         return paired(self.errors[self.measure], other.errors[self.measure])
 
 
+Lane = tuple[str, Track, Score | None, list[Score]]
+
+
 class Facts(Part):
     """A data set as it was scored."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     title: str
     institution: str
+    """Where the real runs were made."""
     source: str
+    """Address of the repository, or where the files are."""
     commit: str
+    """Commit of the repository, empty without one."""
     licence: str
+    """Licence of the files; empty: none is stated."""
     citation: str
     note: str
+    """What a reader must know of the runs and of their conversion."""
     cases: int
+    """Number of cases: a workload under a policy on a machine."""
     real_runs: int
+    """Number of distinct real runs."""
     clusters: int
     """Number of workloads, those of calibration not counted."""
     unhealthy: int
@@ -139,7 +164,9 @@ class Board(StoredFile):
     version: str
     """Version of tracebed."""
     datasets: dict[str, Facts]
+    """Name -> data set."""
     scores: list[Score]
+    """A row per data set, track and entry."""
 
     def of(self, dataset: str, track: Track) -> list[Score]:
         """Return the entries of a data set and a track without controls: the smallest error of the wait first."""
@@ -150,6 +177,13 @@ class Board(StoredFile):
         ]
         return sorted(scores, key=lambda each: (each.wait.mean, each.entry))
 
+    def lanes(self) -> Iterator[Lane]:
+        """Yield (data set, track, real against real, entries) of each data set and track that has entries."""
+        for dataset in self.datasets:
+            for track in TRACKS:
+                if entries := self.of(dataset, track):
+                    yield dataset, track, self.ceiling(dataset) if track == "planned" else None, entries
+
     def ceiling(self, dataset: str) -> Score | None:
         """Return the row of the real runs of a data set, None without repetitions."""
         ceilings = [each for each in self.scores if each.dataset == dataset and each.kind == "real"]
@@ -158,6 +192,37 @@ class Board(StoredFile):
     def controls(self, dataset: str) -> list[Score]:
         """Return the controls of a data set, of both tracks."""
         return [each for each in self.scores if each.dataset == dataset and each.kind == "control"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row of the scores that differs between two boards; None: without the row."""
+
+    before: Score | None
+    after: Score | None
+
+    @property
+    def row(self) -> Score:
+        """The row, as it was last."""
+        row = self.after or self.before
+        assert row is not None
+        return row
+
+    @property
+    def kind(self) -> Literal["new", "changed", "gone"]:
+        """What happened to the row."""
+        return "new" if self.before is None else "gone" if self.after is None else "changed"
+
+
+def changes(before: Board, after: Board) -> list[Change]:
+    """Return the rows that are new, gone, or have other figures, without those in which only the version differs."""
+    old, new = ({(each.dataset, each.track, each.entry): each for each in board.scores} for board in (before, after))
+    pairs = [Change(old.get(key), new.get(key)) for key in old | new]
+    return [pair for pair in pairs if _figures(pair.before) != _figures(pair.after)]
+
+
+def _figures(score: Score | None) -> Score | None:
+    return score and score.model_copy(update={"version": ""})
 
 
 def stored(value: float) -> float:

@@ -316,6 +316,7 @@ def build(
     entries: Sequence[EntryFile],
     only: Sequence[str] = (),
     on_dataset: Callable[[str], None] = lambda name: None,
+    earlier: Board | None = None,
 ) -> tuple[Board, dict[str, str]]:
     """Return the board of the fetched data sets, and data set -> the reason why it is missing.
 
@@ -325,13 +326,18 @@ def build(
         entries: files of entries: the first one is that of tracebed.
         only: names of the data sets; empty for all.
         on_dataset: called with the name of the data set that is scored now.
+        earlier: board whose scores stay: those of other data sets, and of entries by other files. With files of
+            entries, the data sets of the earlier board are scored for these entries only.
 
     Raises:
         InputError: a name in `only` is unknown, there is no copy of any data set, or an entry is invalid.
     """
-    facts, scores, missing = {}, [], {}
+    facts = dict(earlier.datasets) if earlier else {}
+    scores = list(earlier.scores) if earlier else []
+    by_files = earlier is not None and len(entries) > 1
+    scored, missing = False, {}
     for name in [dataset_named(each).name for each in only] or datasets():
-        if not dataset_named(name).suite:
+        if not dataset_named(name).suite or (by_files and not any(each.predicts(name) for each in entries[1:])):
             continue
         try:
             file = _copy(name, folder / name, sources)
@@ -339,11 +345,20 @@ def build(
             missing[name] = f"{error.what} ({error.hint})" if error.hint else error.what
             continue
         on_dataset(name)
-        facts[name], new_scores = _score_dataset(name, file, entries)
-        scores += new_scores
-    if not facts:
+        known = facts.get(name) if by_files else None
+        facts[name], new_scores = _score_dataset(name, file, entries, known)
+        tried = {each.entry for each in new_scores} | facts[name].failed.keys()
+        others = [
+            each
+            for each in scores
+            if each.dataset != name or (each.entry not in tried and (known or each.kind == "entered"))
+        ]
+        scores, scored = others + new_scores, True
+    if not scored:
         what = next(iter(missing.values()), "no data set is chosen")
         raise InputError(f"no data set can be scored: {what}", hint="give a folder with copies: --from FOLDER")
+    order = list(facts)
+    scores.sort(key=lambda each: order.index(each.dataset))
     day = datetime.now(UTC).date().isoformat()
     return Board(date=day, version=version(), datasets=facts, scores=scores), missing
 
@@ -356,28 +371,42 @@ def _copy(name: str, folder: Path, sources: Sequence[Path]) -> Path:
     return fetch_from(name, folder, sources)
 
 
-def _score_dataset(name: str, file: Path, entries: Sequence[EntryFile]) -> tuple[Facts, list[Score]]:
-    """Return the facts of a data set, and the scores of all entries."""
+def _score_dataset(
+    name: str, file: Path, entries: Sequence[EntryFile], known: Facts | None
+) -> tuple[Facts, list[Score]]:
+    """Return the facts of a data set, and the scores of all entries; with `known` facts, of those by files only."""
     suite = _suite(file)
     own = _entries(name, suite, entries)
+    if known is not None:
+        own = {key: each for key, each in own.items() if each.kind == "entered"}
     failed: dict[str, str] = {}
     cases: dict[tuple[Track, str], list[Case]] = {}
     for track, variant in _variants(name, suite):
-        chosen = {key: each.simulator for key, each in own.items() if track == "planned" or each.kind != "published"}
+        # Outputs that exist are one prediction, whatever the run times of the workload are.
+        chosen = {
+            key: each.simulator for key, each in own.items() if track == "planned" or each.simulator.spec.kind != "runs"
+        }
         output = file.parent / track
         predictions, without = predict_suite(replace(variant, simulators=chosen), output)
         failed |= without
         cases |= {(track, entry): each for entry, each in cases_of(variant, predictions, output).items()}
-    base = next(each for (_, entry), each in cases.items() if own[entry].simulator.spec.kind == TRACEBED)
-    made = validate(base, suite.tolerances)
-    noise = noise_of(made)
-    scores = ceiling_of(name, made.cases, suite.tolerances)
+    scores: list[Score] = []
+    if known is None:
+        base = next(each for (_, entry), each in cases.items() if own[entry].simulator.spec.kind == TRACEBED)
+        made = validate(base, suite.tolerances)
+        noise = noise_of(made)
+        scores = ceiling_of(name, made.cases, suite.tolerances)
+    else:
+        noise = known.noise
     for (_, entry), each in cases.items():
         try:
             unnamed = scores_of(name, entry, own[entry].kind, each, suite.tolerances, noise)
             scores += [own[entry].named(score) for score in unnamed]
         except InputError as error:
             failed[entry] = error.what
+    if known is not None:
+        kept = {entry: why for entry, why in known.failed.items() if entry not in own}
+        return known.model_copy(update={"failed": kept | failed}), scores
     for control, each in controls(base, made.cases, QUANTITIES[dataset_named(name).measure]).items():
         scores += scores_of(name, control, "control", each, suite.tolerances, noise)
     return _facts(name, made, failed, noise), scores

@@ -25,6 +25,7 @@ from tracebed.validation.experiments.experiment_schema import Name, SimulatorSpe
 from tracebed.validation.experiments.simulators import SuiteSimulator, simulator_of
 
 SHIPPED = files(__package__) / "entries.yaml"
+EXAMPLE = files(__package__) / "enter.yaml"  # an entry of five lines, for the pages
 EVERY = "*"  # name in place of a data set: each of them
 HINT = 'write DATASET: {NAME: {command: "...", from: csv}}'
 
@@ -44,6 +45,10 @@ class EntryFile:
     def folder(self) -> Path:
         """Folder of relative paths."""
         return Path(self.source.where).absolute().parent
+
+    def predicts(self, dataset: str) -> bool:
+        """Return whether the file has an entry on a data set."""
+        return any(self.entries.get(key) for key in (EVERY, dataset))
 
     def simulators(self, dataset: str, copy: Path) -> Iterator[SuiteSimulator]:
         """Yield the simulators that predict a data set, whose folder is `copy`. An error has the line of its entry."""

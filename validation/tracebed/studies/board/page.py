@@ -1,17 +1,16 @@
-"""The page of the board: its tables as Markdown, in the text of `page.md`, and its plot.
-
-The plot has the errors of each entry on each data set, as an SVG image that is equal on all machines.
-"""
+"""The pages of the board: its tables as Markdown, in the text of `page.md`, and as HTML, with the picture."""
 
 from __future__ import annotations
 
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from typing import NamedTuple
+
+from markupsafe import Markup
 
 from tracebed.ground.display import markdown_table
 from tracebed.ground.files import replacing
@@ -21,7 +20,6 @@ from tracebed.studies.board.board import (
     WAIT,
     Board,
     Facts,
-    Malleable,
     Score,
     Track,
     interval,
@@ -30,121 +28,18 @@ from tracebed.studies.board.board import (
     share,
 )
 from tracebed.studies.board.building import CONTROLS
-from tracebed.studies.board.entries import SHIPPED
+from tracebed.studies.board.entries import EXAMPLE, SHIPPED
+from tracebed.studies.board.picture import picture, row_id
 from tracebed.validation.metrics import all_metrics
-
-PLOT = "board.svg"
-WIDTH, LEFT, RIGHT = 860, 250, 20
-LINE, HEAD, FOOT = 18, 26, 82
-LEAST, MOST = 0.01, 100.0  # ends of the axis, in margins; smaller and larger errors are at the ends
-COLOURS = {"published": "#c2410c", "accasim": "#15803d", "tracebed": "#1d4ed8", "entered": "#7e22ce", "real": "#475569"}
-"""Kind of an entry, or its program -> colour of its dots."""
-MEANINGS = {
-    "published": "published output",
-    "accasim": "AccaSim, run here",
-    "tracebed": "tracebed, run here",
-    "entered": "entered by a file",
-    "real": "real against real",
-}
-
-
-def plot(board: Board) -> str:
-    """Return the plot: a line per entry, a dot per workload, a tick at the mean, and the noise as a band."""
-    body: list[str] = []
-    y = 12
-    for dataset, track, ceiling, entries in lanes(board):
-        rows = ([ceiling] if ceiling else []) + entries
-        top, y = y, y + HEAD
-        body.append(_text(8, y - 8, f"{dataset}, run times {track}", weight="bold"))
-        if ceiling:
-            band = _x(ceiling.wait.mean)
-            body.append(
-                f'<rect x="{LEFT}" y="{top + HEAD - 4}" width="{band - LEFT:.1f}" height="{len(rows) * LINE}"/>'
-            )
-        for each in rows:
-            body += _line(each, y + LINE / 2 - 4)
-            y += LINE
-        y += 8
-    return "\n".join([*_head(y + FOOT), *_axis(y), *body, *_legend(board, y), "</svg>"]) + "\n"
-
-
-def lanes(board: Board) -> Iterator[tuple[str, Track, Score | None, list[Score]]]:
-    """Yield (data set, track, real against real, entries) of each data set and track that has entries."""
-    tracks: tuple[Track, ...] = ("planned", "observed")
-    for dataset in board.datasets:
-        for track in tracks:
-            if entries := board.of(dataset, track):
-                yield dataset, track, board.ceiling(dataset) if track == "planned" else None, entries
-
-
-def _head(height: float) -> list[str]:
-    return [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
-        'font-family="sans-serif" font-size="12" role="img" aria-label="Errors of the mean wait, in margins">',
-        f'<rect width="{WIDTH}" height="{height:g}" fill="white" style="fill:white"/>',
-        "<style>rect{fill:#e2e8f0} line{stroke:#cbd5e1} .margin{stroke:#b91c1c} .mean{stroke-width:2}</style>",
-    ]
-
-
-def _axis(bottom: float) -> list[str]:
-    """Return the lines of the axis, with the margin in another colour."""
-    elements = []
-    for value in (0.01, 0.1, 1.0, 10.0, 100.0):
-        mark = ' class="margin"' if value == 1 else ""
-        elements.append(f'<line{mark} x1="{_x(value):.1f}" x2="{_x(value):.1f}" y1="12" y2="{bottom:g}"/>')
-        text = f"{value:g}" if value != LEAST else f"≤ {value:g}"
-        elements.append(_text(_x(value), bottom + 15, text, anchor="end" if value == MOST else "middle"))
-    name = "|error| of the mean wait, margins (red: one margin)"
-    return [*elements, _text((LEFT + WIDTH - RIGHT) / 2, bottom + 33, name, anchor="middle")]
-
-
-def _line(score: Score, y: float) -> list[str]:
-    """Return the name of an entry, its dots, and the tick at their mean."""
-    colour = COLOURS[_colour(score)]
-    program = program_of(score)
-    name = score.entry if program in ("", score.entry) else f"{score.entry} ({program})"
-    dots = [
-        f'<circle cx="{_x(value):.1f}" cy="{y:g}" r="3.5" fill="{colour}" fill-opacity="0.55"/>'
-        for value in score.errors[score.measure].values()
-    ]
-    x = _x(score.wait.mean)
-    tick = f'<line class="mean" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 7:g}" y2="{y + 7:g}" style="stroke:{colour}"/>'
-    return [_text(LEFT - 10, y + 4, name, anchor="end"), *dots, tick]
-
-
-def _legend(board: Board, bottom: float) -> list[str]:
-    """Return the meaning of the colours that occur, and of the marks."""
-    there = {_colour(each) for each in board.scores if each.kind != "control"}
-    elements, x = [], 20
-    for key in (key for key in COLOURS if key in there):
-        elements.append(f'<circle cx="{x}" cy="{bottom + 50:g}" r="3.5" fill="{COLOURS[key]}"/>')
-        elements.append(_text(x + 8, bottom + 54, MEANINGS[key]))
-        x += 30 + 7 * len(MEANINGS[key])
-    note = "dot: a workload; tick: the mean over workloads; grey: noise, the mean error of real against real"
-    return [*elements, _text(16, bottom + 72, note)]
-
-
-def _colour(score: Score) -> str:
-    """Return the key of the colour of an entry."""
-    if score.kind in ("published", "entered", "real"):
-        return score.kind
-    return "accasim" if score.program == "accasim" else "tracebed"
-
-
-def _x(value: float) -> float:
-    """Return the place of an error on the logarithmic axis."""
-    share = math.log(min(max(value, LEAST), MOST) / LEAST) / math.log(MOST / LEAST)
-    return LEFT + share * (WIDTH - LEFT - RIGHT)
-
-
-def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal") -> str:
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-weight="{weight}">{escape(text)}</text>'
-
+from tracebed.validation.report.interactive import scripts
+from tracebed.validation.report.templates import fill
 
 TEXT = files(__package__) / "page.md"  # the text of the page, with places for the tables
-PAGE = "board.md"
+PAGE, HTML, PICTURE = "board.md", "board.html", "board.svg"
+DATASETS = ("data set", "institution", "real runs", "workloads that count", "unhealthy runs", "noise of the wait")
+CONTROL = ("data set", "control", "track found", "error", "placed", "noise", "verdict", "how it fails")
 COLUMNS = ("entry", "program", "error", "worst", "s", "against {}", "largest other error", "placed", "noise", "verdict")
-MALLEABLE = (
+MALLEABLE = [
     "entry",
     "resizes at the right job: precision / recall",
     "within 15 s: precision / recall",
@@ -153,7 +48,7 @@ MALLEABLE = (
     "area of the machine",
     "start, s",
     "response, s",
-)
+]
 RUN_TIMES = {
     "planned": "Run times as planned: what a simulator could have known.",
     "observed": "Run times copied from the real runs: they could not have failed. No comparison with planned ones.",
@@ -161,9 +56,9 @@ RUN_TIMES = {
 
 
 def write(board: Board, folder: Path) -> None:
-    """Write the scores, the page and the plot into a folder."""
+    """Write the scores, the pages and the picture into a folder."""
     board.save(folder / FILE, replace=True)
-    for name, text in ((PAGE, page(board)), (PLOT, plot(board))):
+    for name, text in ((PAGE, page(board)), (HTML, html(board)), (PICTURE, picture(board, HTML, alone=True))):
         with replacing(folder / name) as stream:
             stream.write(text.encode())
 
@@ -175,24 +70,54 @@ def page(board: Board) -> str:
         version=board.version,
         findings="\n".join(_filled(text, 2) for text in _findings(board)),
         datasets=markdown_table(
-            ("data set", "institution", "real runs", "workloads that count", "unhealthy runs", "noise of the wait"),
-            [
-                (f"[{name}](#{name.replace('.', '')})", each.institution, *_counts(each))
-                for name, each in board.datasets.items()
-            ],
+            DATASETS,
+            [(f"[{name}](#{name.replace('.', '')})", *_counts(each)) for name, each in board.datasets.items()],
         ),
+        enter=EXAMPLE.read_text(encoding="utf-8").rstrip(),
         entries=_comments_off(SHIPPED.read_text(encoding="utf-8")),
         scores="\n\n".join(_dataset(board, name, facts) for name, facts in board.datasets.items()),
-        controls=markdown_table(
-            ("data set", "control", "track found", "error", "placed", "noise", "verdict", "how it fails"),
-            [_control(board, each) for name in board.datasets for each in board.controls(name)],
-        ),
+        controls=markdown_table(CONTROL, _controls(board)),
     )
+
+
+def html(board: Board) -> str:
+    """Return the page as an HTML document without references to other files: the same text for the same board."""
+    named = {name: metric.label for name, metric in all_metrics().items()}
+    return str(
+        fill(
+            "board",
+            scripts=scripts(),
+            sections=[],
+            board=board,
+            headline=_headline(board),
+            picture=Markup(picture(board)),  # its texts are escaped
+            run_times=RUN_TIMES,
+            datasets=(DATASETS, [(name, _counts(facts)) for name, facts in board.datasets.items()]),
+            tables={name: (_about(facts), list(_tables(board, name))) for name, facts in board.datasets.items()},
+            malleable=MALLEABLE,
+            controls=(CONTROL, _controls(board)),
+            labels=named,
+            number=number,
+            row_id=row_id,
+            enter=EXAMPLE.read_text(encoding="utf-8"),
+        )
+    )
+
+
+def _headline(board: Board) -> str:
+    """Return in how many lanes an entry is within a margin of reality, and the range of the published outputs."""
+    lanes = list(board.lanes())
+    near = sum(entries[0].wait.mean <= 1 for *_, entries in lanes)
+    published = [each.wait.mean for *_, entries in lanes for each in entries if each.kind == "published"]
+    text = f"The nearest simulator is less than a margin (10 %) from reality in {near} of {len(lanes)} comparisons"
+    if published:
+        text += f"; published outputs are {number(min(published))} to {number(max(published))} margins away"
+    return f"{text}."
 
 
 def _findings(board: Board) -> Iterator[str]:
     """Yield a sentence for each data set and track: the nearest entry beside the published one and the real runs."""
-    for dataset, track, ceiling, entries in lanes(board):
+    for dataset, track, ceiling, entries in board.lanes():
         best, *_ = entries
         published = [each for each in entries if each.kind == "published" and each is not best]
         wrong = sum(each.verdict == "inaccurate" for each in entries)
@@ -214,72 +139,93 @@ def _size(score: Score) -> str:
     return f"{number(score.wait.mean)} margins ({number(score.wait_error_s)} s)"
 
 
-def _counts(facts: Facts) -> tuple[str, str, str, str]:
+def _counts(facts: Facts) -> tuple[str, ...]:
     noise = facts.noise.get(WAIT)
     text = "-" if noise is None else f"{number(noise)} margins"
-    return str(facts.real_runs), str(facts.clusters), str(facts.unhealthy), text
+    return facts.institution, str(facts.real_runs), str(facts.clusters), str(facts.unhealthy), text
 
 
 def _dataset(board: Board, name: str, facts: Facts) -> str:
     """Return the section of a data set."""
-    at = f", commit {facts.commit}" if facts.commit else ""
-    origin = f"{facts.institution}. Source: {facts.source}{at}. Licence: {facts.licence or 'none stated'}. "
-    parts = [
-        f"### {name}",
-        _filled(f"{facts.title}. {facts.note[:1].upper()}{facts.note[1:]}."),
-        _filled(f"{origin}Cite: {facts.citation}."),
-    ]
-    for _, track, ceiling, entries in (lane for lane in lanes(board) if lane[0] == name):
-        reference = next((each for each in entries if each.kind == "published"), entries[0])
-        rows = [_real(ceiling)] if ceiling else []
-        rows += [_row(each, reference) for each in entries]
-        columns = [column.format(reference.entry) for column in COLUMNS]
-        parts += [RUN_TIMES[track], markdown_table(columns, rows), *_malleable(entries, ceiling)]
+    parts = [f"### {name}", *map(_filled, _about(facts))]
+    for table in _tables(board, name):
+        parts += [RUN_TIMES[table.track], _markdown(table.columns, table.rows)]
+        if table.malleable:
+            parts += ["Malleable jobs.", _markdown(MALLEABLE, table.malleable)]
     parts += [_filled(f"Not scored: {entry}, since {why}") for entry, why in facts.failed.items()]
     return "\n\n".join(parts)
 
 
-def _malleable(entries: Sequence[Score], ceiling: Score | None) -> Iterator[str]:
-    """Yield the table of the malleable jobs of a track, the smallest area first; nothing without resizes."""
-    rows = [(each.entry, each.malleable) for each in entries if each.malleable is not None]
-    if not rows:
-        return
-    rows.sort(key=lambda row: (math.inf if row[1].area is None else row[1].area, row[0]))
+def _markdown(columns: Sequence[str], rows: Rows) -> str:
+    """Return a table in Markdown, with the name of the real runs in italics."""
+    return markdown_table(columns, [(f"*{row[0]}*", *row[1:]) if score.kind == "real" else row for score, row in rows])
+
+
+def _about(facts: Facts) -> tuple[str, str]:
+    at = f", commit {facts.commit}" if facts.commit else ""
+    origin = f"{facts.institution}. Source: {facts.source}{at}. Licence: {facts.licence or 'none stated'}. "
+    return f"{facts.title}. {facts.note[:1].upper()}{facts.note[1:]}.", f"{origin}Cite: {facts.citation}."
+
+
+Rows = list[tuple[Score, tuple[str, ...]]]
+
+
+class Table(NamedTuple):
+    """The scores on a data set with the run times of one track."""
+
+    track: Track
+    columns: list[str]
+    rows: Rows
+    """The real runs, then the entries: the nearest first."""
+    malleable: Rows
+    """The malleable jobs of these, by the columns `MALLEABLE`: the smallest area first; empty without resizes."""
+
+
+def _tables(board: Board, name: str) -> Iterator[Table]:
+    for _, track, ceiling, entries in (lane for lane in board.lanes() if lane[0] == name):
+        reference = next((each for each in entries if each.kind == "published"), entries[0])
+        rows = [(each, _row(each, reference)) for each in ([ceiling] if ceiling else []) + entries]
+        yield Table(track, [column.format(reference.entry) for column in COLUMNS], rows, _malleable(entries, ceiling))
+
+
+def _malleable(entries: Sequence[Score], ceiling: Score | None) -> Rows:
+    rows = [(each, each.malleable) for each in entries if each.malleable is not None]
+    rows.sort(key=lambda row: (math.inf if row[1].area is None else row[1].area, row[0].entry))
     noise = ceiling.malleable if ceiling else None
-    yield "Malleable jobs."
-    yield markdown_table(
-        MALLEABLE,
-        [
+    if rows and ceiling and noise:
+        rows.insert(0, (ceiling, noise))
+    return [
+        (
+            score,
             (
-                name,
-                *(
-                    f"{share(getattr(each, f'precision{near}'))} / {share(getattr(each, f'recall{near}'))}"
-                    for near in ("", "_near")
-                ),
+                _name(score),
+                f"{share(each.precision)} / {share(each.recall)}",
+                f"{share(each.precision_near)} / {share(each.recall_near)}",
                 number(each.time_s),
-                *(
-                    _beside(share(getattr(each, key)), getattr(each, key), noise, key)
-                    for key in ("area", "machine_area")
-                ),
-                *(
-                    _beside(number(getattr(each, key)), getattr(each, key), noise, key)
-                    for key in ("start_s", "response_s")
-                ),
-            )
-            for name, each in [*([("*real against real*", noise)] if noise else []), *rows]
-        ],
-    )
+                _beside(share(each.area), each.area, noise and noise.area),
+                _beside(share(each.machine_area), each.machine_area, noise and noise.machine_area),
+                _beside(number(each.start_s), each.start_s, noise and noise.start_s),
+                _beside(number(each.response_s), each.response_s, noise and noise.response_s),
+            ),
+        )
+        for score, each in rows
+    ]
 
 
-def _beside(text: str, value: float | None, noise: Malleable | None, key: str) -> str:
+def _beside(text: str, value: float | None, noise: float | None) -> str:
     """Return a figure with its ratio to the same figure between real runs, if there is one."""
-    between = getattr(noise, key) if noise else None
-    return f"{text} ({number(value / between)})" if value is not None and between else text
+    return f"{text} ({number(value / noise)})" if value is not None and noise else text
+
+
+def _name(score: Score) -> str:
+    return "real against real" if score.kind == "real" else score.entry
 
 
 def _row(score: Score, reference: Score) -> tuple[str, ...]:
+    if score.kind == "real":
+        return _name(score), "", *_errors(score), "", _other(score), share(score.placed), "1", ""
     return (
-        score.entry,
+        _name(score),
         _program(score),
         *_errors(score),
         "" if score is reference else interval(score.against(reference), signed=True),
@@ -297,10 +243,6 @@ def _program(score: Score) -> str:
     return " ".join(filter(None, (name, version, "(published output)" if score.kind == "published" else "")))
 
 
-def _real(score: Score) -> tuple[str, ...]:
-    return "*real against real*", "", *_errors(score), "", _other(score), share(score.placed), "1", ""
-
-
 def _errors(score: Score) -> tuple[str, str, str]:
     """Return the error of the measure with its interval, the worst case, and the error in s."""
     worst = score.worst[score.measure].error
@@ -312,17 +254,21 @@ def _other(score: Score) -> str:
     return f"{all_metrics()[name].label}: {number(value)}" if name else "-"
 
 
-def _control(board: Board, score: Score) -> tuple[str, ...]:
-    return (
-        score.dataset,
-        CONTROLS[score.entry].replace("wait", QUANTITIES[score.measure]),
-        score.track,
-        interval(score.wait),
-        share(score.placed),
-        number(score.noise_ratio),
-        score.verdict,
-        failure(board, score),
-    )
+def _controls(board: Board) -> list[tuple[str, ...]]:
+    return [
+        (
+            name,
+            CONTROLS[score.entry].replace("wait", QUANTITIES[score.measure]),
+            score.track,
+            interval(score.wait),
+            share(score.placed),
+            number(score.noise_ratio),
+            score.verdict,
+            failure(board, score),
+        )
+        for name in board.datasets
+        for score in board.controls(name)
+    ]
 
 
 def failure(board: Board, score: Score) -> str:
