@@ -20,7 +20,7 @@ import pytest
 import tracebed.api as tb
 from tests.commands import call
 from tracebed.converters.workload import Workload
-from tracebed.ground.errors import InputError
+from tracebed.ground.errors import ExitCode, InputError
 from tracebed.studies.board.board import Board, Score, changes
 from tracebed.studies.board.datasets import Dataset, datasets
 from tracebed.studies.board.entries import load_entries
@@ -176,6 +176,7 @@ def scored(files: Mapping[str, str], data: Path, tmp_path_factory: pytest.TempPa
 def test_a_stranger_enters_by_five_lines_with_a_command_and_with_outputs(scored: Scored, tmp_path: Path) -> None:
     board = Board.load(scored.folder / "board.json")
     found = _by_name(board)
+    assert len(found) == len(board.scores)
     stranger, ready = found["stranger", "planned"], found["ready", "planned"]
     assert {stranger.kind, ready.kind} == {"entered"}
     assert stranger.errors == found["fcfs", "planned"].errors  # the same algorithm, written by another hand
@@ -248,15 +249,14 @@ def test_an_entry_that_arrives_is_scored_alone_and_the_stored_board_is_written(
     words = ["--from", data, "--baseline", baseline, "-o", tmp_path / "board"]
     with only_mine(files, tmp_path):
         looked = call("validate", "--board", file, *words)
-        assert looked.exit_code == 0 and Board.load(baseline) == stored
+        assert looked.return_value == ExitCode.OK and Board.load(baseline) == stored
         done = call("validate", "--board", file, *words, "--update-baseline", "better")
-        assert done.exit_code == 0, done.output
+        assert done.return_value == ExitCode.OK, done.output
         made = Board.load(baseline)
 
         # Only the new entry was predicted, and all other rows stay.
-        assert {path.name for path in (tmp_path / "board" / "mine" / "planned").rglob("*") if path.is_dir()}.isdisjoint(
-            {"easy", "fcfs"}
-        )
+        predicted = tmp_path / "board" / "mine" / "planned" / "predicted"
+        assert [path.name for path in predicted.iterdir()] == ["stranger"]
         new = [each for each in made.scores if each not in stored.scores]
         assert {(each.entry, each.track) for each in new} == {("stranger", "planned"), ("stranger", "observed")}
         assert [each for each in made.scores if each not in new] == stored.scores
@@ -272,9 +272,9 @@ def test_an_entry_that_arrives_is_scored_alone_and_the_stored_board_is_written(
         (tmp_path / "sim.py").write_text(late)
         file.write_text(f'mine: {{stranger: {{{command}, version: "2"}}}}\n')
         refused = call("validate", "--board", file, *words, "--update-baseline", "better")
-        assert refused.exit_code == 1 and Board.load(baseline) == made
-        assert "is not written: 2 earlier scores changed or is gone, such as stranger on mine" in refused.stderr
-        assert call("validate", "--board", file, *words, "--update-baseline", "any").exit_code == 0
+        assert refused.return_value == ExitCode.INACCURATE and Board.load(baseline) == made
+        assert "is not written: 2 earlier scores would change or be lost, such as stranger on mine" in refused.stderr
+        assert call("validate", "--board", file, *words, "--update-baseline", "any").return_value == 0
         changed = changes(made, Board.load(baseline))
         assert {(each.row.entry, each.row.track, each.kind) for each in changed} == {
             ("stranger", "planned", "changed"),
@@ -282,13 +282,18 @@ def test_an_entry_that_arrives_is_scored_alone_and_the_stored_board_is_written(
         }
 
         # Without a file, the entries of tracebed are scored again; those that were sent stay.
-        assert call("validate", "--board", *words, "--update-baseline", "better").exit_code == 0
+        assert call("validate", "--board", *words, "--update-baseline", "better").return_value == 0
         assert changes(made, Board.load(baseline)) == changed
 
-        missing = str(call("validate", "--board", file, *words[:2], "--update-baseline", "any").exception)
-        assert "without a baseline" in missing
-        other = str(call("validate", "--board", file, *words[:2], "--baseline", file).exception)
-        assert "the baseline of a board is a board.json" in other
+
+def test_the_baseline_of_a_board_is_a_board(tmp_path: Path) -> None:
+    words = ["validate", "--board", "-o", tmp_path / "board"]
+    assert "without a baseline" in str(call(*words, "--update-baseline", "any").exception)
+    other = str(call(*words, "--baseline", tmp_path / "scores.json").exception)
+    assert "the baseline of a board is a board.json" in other
+    (tmp_path / "board.json").write_text('{"schema": "tracebed-baseline/1"}')
+    assert "not 'tracebed-board/1'" in str(call(*words, "--baseline", tmp_path / "board.json").exception)
+    assert "--annotate does not apply with --board" in str(call(*words, "--annotate").exception)
 
 
 @pytest.mark.slow
@@ -305,7 +310,7 @@ def test_the_entry_of_the_pages_works_as_it_stands(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     done = call(*shlex.split(line))
-    assert done.exit_code == 0, done.output
+    assert done.return_value == ExitCode.OK, done.output
     board, made = Board.load(ROOT / "docs" / "board.json"), Board.load(tmp_path / "new" / "board.json")
     (change,) = changes(board, made)
     assert (change.row.entry, change.kind) == ("mine", "new")

@@ -133,8 +133,9 @@ def _update(before: tb.Board, after: tb.Board, baseline: Path, gating: Gating, a
     if gating.update_baseline is None:
         return ExitCode.OK
     if gating.update_baseline == "better" and (moved := [each for each in changes if each.before]):
-        what = f"{baseline} is not written: {counted(len(moved), 'earlier score')} changed or is gone"
-        emit(f"{what}, such as {moved[0].row.entry} on {moved[0].row.dataset}", MessageLevel.ERROR)
+        example = f"{moved[0].row.entry} on {moved[0].row.dataset}"
+        what = f"{counted(len(moved), 'earlier score')} would change or be lost, such as {example}"
+        emit(f"tracebed: {baseline} is not written: {what} (--update-baseline any accepts it)", MessageLevel.ERROR)
         return ExitCode.INACCURATE
     tb.write_board(after, baseline.parent)
     return ExitCode.OK

@@ -40,7 +40,7 @@ PAGE, HTML, PICTURE = "board.md", "board.html", "board.svg"
 DATASETS = ("data set", "institution", "real runs", "workloads that count", "unhealthy runs", "noise of the wait")
 CONTROL = ("data set", "control", "track found", "error", "placed", "noise", "verdict", "how it fails")
 COLUMNS = ("entry", "program", "error", "worst", "s", "against {}", "largest other error", "placed", "noise", "verdict")
-MALLEABLE = (
+MALLEABLE = [
     "entry",
     "resizes at the right job: precision / recall",
     "within 15 s: precision / recall",
@@ -49,7 +49,8 @@ MALLEABLE = (
     "area of the machine",
     "start, s",
     "response, s",
-)
+]
+REAL = "real against real"
 RUN_TIMES = {
     "planned": "Run times as planned: what a simulator could have known.",
     "observed": "Run times copied from the real runs: they could not have failed. No comparison with planned ones.",
@@ -150,12 +151,16 @@ def _dataset(board: Board, name: str, facts: Facts) -> str:
     """Return the section of a data set."""
     parts = [f"### {name}", *map(_filled, _about(facts))]
     for table in _tables(board, name):
-        rows = [(f"*{row[0]}*", *row[1:]) if score.kind == "real" else row for score, row in table.rows]
-        parts += [RUN_TIMES[table.track], markdown_table(table.columns, rows)]
+        parts += [RUN_TIMES[table.track], _markdown(table.columns, table.rows)]
         if table.malleable:
-            parts += ["Malleable jobs.", markdown_table(MALLEABLE, table.malleable)]
+            parts += ["Malleable jobs.", _markdown(MALLEABLE, table.malleable)]
     parts += [_filled(f"Not scored: {entry}, since {why}") for entry, why in facts.failed.items()]
     return "\n\n".join(parts)
+
+
+def _markdown(columns: Sequence[str], rows: Rows) -> str:
+    """Return a table in Markdown, with the name of the real runs in italics."""
+    return markdown_table(columns, [(f"*{row[0]}*", *row[1:]) if row[0] == REAL else row for _, row in rows])
 
 
 def _about(facts: Facts) -> tuple[str, str]:
@@ -164,32 +169,35 @@ def _about(facts: Facts) -> tuple[str, str]:
     return f"{facts.title}. {facts.note[:1].upper()}{facts.note[1:]}.", f"{origin}Cite: {facts.citation}."
 
 
+Rows = list[tuple[Score | None, tuple[str, ...]]]
+"""Texts of the rows of a table, with the score that each of them is about; None: there is none."""
+
+
 class Table(NamedTuple):
     """The scores on a data set with the run times of one track."""
 
     track: Track
     columns: list[str]
-    rows: list[tuple[Score, tuple[str, ...]]]
+    rows: Rows
     """The real runs, then the entries: the nearest first."""
-    malleable: list[tuple[str, ...]]
-    """The rows about malleable jobs: that of the real runs, then the smallest area first. Empty without resizes."""
+    malleable: Rows
+    """The malleable jobs of these, by the columns `MALLEABLE`: the smallest area first; empty without resizes."""
 
 
 def _tables(board: Board, name: str) -> Iterator[Table]:
     for _, track, ceiling, entries in (lane for lane in board.lanes() if lane[0] == name):
         reference = next((each for each in entries if each.kind == "published"), entries[0])
-        rows = [(each, _row(each, reference)) for each in ([ceiling] if ceiling else []) + entries]
-        columns = [column.format(reference.entry) for column in COLUMNS]
-        yield Table(track, columns, rows, _malleable(entries, board.datasets[name].malleable))
+        rows: Rows = [(each, _row(each, reference)) for each in ([ceiling] if ceiling else []) + entries]
+        noise = board.datasets[name].malleable
+        yield Table(track, [column.format(reference.entry) for column in COLUMNS], rows, _malleable(entries, noise))
 
 
-def _malleable(entries: Sequence[Score], noise: Malleable | None) -> list[tuple[str, ...]]:
-    """Return the rows about malleable jobs (`Table.malleable`). `noise`: the figures of the real runs."""
-    found = [(each.entry, each.malleable) for each in entries if each.malleable is not None]
-    found.sort(key=lambda row: (math.inf if row[1].area is None else row[1].area, row[0]))
-    if found and noise is not None:
-        found.insert(0, ("real against real", noise))
-    return [(name, *_figures(each, noise)) for name, each in found]
+def _malleable(entries: Sequence[Score], noise: Malleable | None) -> Rows:
+    """Return the rows of `Table.malleable`. `noise`: the figures of the real runs beside each other."""
+    found = [(each, each.malleable) for each in entries if each.malleable is not None]
+    found.sort(key=lambda row: (math.inf if row[1].area is None else row[1].area, row[0].entry))
+    rows: Rows = [(score, (_name(score), *_figures(each, noise))) for score, each in found]
+    return [(None, (REAL, *_figures(noise, None))), *rows] if rows and noise else rows
 
 
 def _figures(own: Malleable, noise: Malleable | None) -> Iterator[str]:
@@ -199,14 +207,18 @@ def _figures(own: Malleable, noise: Malleable | None) -> Iterator[str]:
     for name in ("time_s", "area", "machine_area", "start_s", "response_s"):
         value, between = getattr(own, name), getattr(noise, name) if noise else None
         text = number(value) if name.endswith("_s") or value is None else f"{number(100 * value)} %"
-        yield f"{text} ({number(value / between)})" if value is not None and between and own is not noise else text
+        yield f"{text} ({number(value / between)})" if value is not None and between else text
+
+
+def _name(score: Score) -> str:
+    return REAL if score.kind == "real" else score.entry
 
 
 def _row(score: Score, reference: Score) -> tuple[str, ...]:
     if score.kind == "real":
-        return "real against real", "", *_errors(score), "", _other(score), share(score.placed), "1", ""
+        return _name(score), "", *_errors(score), "", _other(score), share(score.placed), "1", ""
     return (
-        score.entry,
+        _name(score),
         _program(score),
         *_errors(score),
         "" if score is reference else interval(score.against(reference), signed=True),
