@@ -2,9 +2,11 @@
 
     python -m tests.oracles.amte_prediction AMTE-evaluation/fixedSchedule.csv docs/explanation/amte-malleable
     python -m tests.oracles.amte_prediction --judge malleableSchedule.csv docs/explanation/amte-malleable
+    python -m tests.oracles.amte_prediction --why AMTE-evaluation/fixedSchedule.csv AMTE-evaluation
 
 The first form writes `prediction.json`, an ensemble of simulations, and `prediction.csv`, the log of the simulation
-that is nearest to the mean of the ensemble. The second form compares the log of the malleable run with both.
+that is nearest to the mean of the ensemble. The second form compares the log of the malleable run with both. The third
+one measures the shrinks in `malleableSchedule.csv` of the folder, and predicts the run again with what they show.
 """
 
 from __future__ import annotations
@@ -14,20 +16,25 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
-from tracebed.converters.formats.amte import read
+from tracebed.converters.formats.amte import LoggedJob, logged_jobs, read, scripts_beside
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import FloatArray, Kind, Workload
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.simulation.delays import Delays
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.validation.simulators.reading import import_run
 from tracebed.validation.simulators.simulator import ReadOptions
 
@@ -117,10 +124,20 @@ def fitted(workload: Workload, part: FloatArray, per_node_s: float = 0.0) -> tup
     return found, variance * np.linalg.inv(terms.T @ terms), variance**0.5
 
 
-def simulated(workload: Workload, part: FloatArray, assumed: Assumptions, noise_s: FloatArray | float = 0.0) -> Run:
+def simulated(
+    workload: Workload,
+    part: FloatArray,
+    assumed: Assumptions,
+    noise_s: FloatArray | float = 0.0,
+    *,
+    waits: bool = False,
+    shrinks_s: Mapping[str, float] | None = None,
+) -> Run:
     """Return the simulated run. The startup of each program is an overhead, and its work has a linear speed-up.
 
-    `part` is the work of each malleable program in parts of W, `noise_s` the deviation of each rigid run time, s.
+    `part` is the work of each malleable program in parts of W, `noise_s` the deviation of each rigid run time, s. The
+    blind prediction let a shrink take effect during the startup. With `waits`, it waits for the end of the startup, as
+    tracebed simulates since. `shrinks_s` are times of the shrinks of single jobs, s, from the order on.
     """
     malleable = np.isfinite(part)
     own = workload.floats("run_time") - assumed.startup_s
@@ -134,7 +151,14 @@ def simulated(workload: Workload, part: FloatArray, assumed: Assumptions, noise_
         reconfiguration_s=assumed.pause_s,
     )
     nodes = [NodeFacts(f"node{number:02d}", 1) for number in range(NODES)]
-    return predict(Workload(table, workload.provenance), nodes, POLICY, overheads=overheads)
+    with ExitStack() as stack:
+        if not waits:
+            stack.enter_context(patch.object(Simulator, "_malleability_point", lambda self, job, ready: ready))
+        if shrinks_s:
+            usual, ids = Delays.release, table["job_id"].tolist()
+            timed = lambda self, row, job, added: shrinks_s.get(ids[job]) or usual(self, row, job, added)  # noqa: E731
+            stack.enter_context(patch.object(Delays, "release", timed))
+        return predict(Workload(table, workload.provenance), nodes, POLICY, overheads=overheads)
 
 
 def drawn(workload: Workload, part: FloatArray, rng: np.random.Generator) -> tuple[Assumptions, FloatArray]:
@@ -262,16 +286,101 @@ def judged(log: Path, folder: Path) -> list[str]:
     return lines
 
 
+# -- after the fact: what the log of the malleable run shows, and the prediction with it -------------------------------
+
+
+def measured(log: Path, latency_s: float) -> list[tuple[str, int, float, float, float]]:
+    """Return job, released nodes, seconds since the start of the job, seconds of the shrink, and end of each shrink.
+
+    The log has the end of a shrink only. The scheduler orders it in a pass, each 5 s after the start of the job before
+    the head (`latency_s` before it is logged): in the first one at which the idle nodes and the released ones are as
+    many as the head needs at least.
+    """
+    jobs = logged_jobs(Input.at(log))
+    scripts = scripts_beside(log, len(jobs)) or []
+    rows = []
+    for number, job in enumerate(jobs):
+        for change in job.changes:
+            if change.expands:
+                continue
+            head = next(other for other, later in enumerate(jobs) if later.start > change.time)
+            order = max(each.start for each in jobs[:head]) - latency_s + PASS_S
+            while _idle(jobs, order) != scripts[head].least - len(change.hosts):
+                order += PASS_S
+            rows.append((str(number), len(change.hosts), order - job.start, change.time - order, change.time))
+    return sorted(rows, key=lambda row: row[-1])
+
+
+def _idle(jobs: list[LoggedJob], at: float) -> int:
+    """Return the nodes that are idle at an instant."""
+    held = 0
+    for job in jobs:
+        if job.start <= at < job.end:
+            changes = (change for change in job.changes if change.time <= at)
+            held += len(job.hosts) + sum(len(change.hosts) * (1 if change.expands else -1) for change in changes)
+    return NODES - held
+
+
+SHRINKS_S = {"4": 16.3, "8": 7.6, "10": 6.0, "13": 2.3, "16": 2.3, "22": 6.6}
+"""Times of the shrinks in the log of the malleable run (`measured`), s."""
+
+
+def explained(rigid: Path) -> dict[str, Run]:
+    """Return the simulations that explain the shrinks of jobs 13 and 16, by the time of a shrink that they assume."""
+    workload, part = programs(rigid)
+    found, *_ = fitted(workload, part)
+    central = Assumptions(startup_s=float(found[0]), work_s=float(found[1]))
+    mean_s = round(sum(SHRINKS_S.values()) / len(SHRINKS_S), 1)
+    return {
+        "5 s, as predicted blindly": simulated(workload, part, central),
+        "16.3 s for job 4 only": simulated(workload, part, central, shrinks_s={"4": SHRINKS_S["4"]}),
+        "each as measured": simulated(workload, part, central, shrinks_s=SHRINKS_S),
+        f"{mean_s} s, the mean": simulated(workload, part, replace(central, shrink_s=mean_s)),
+        **{
+            f"{seconds:g} s, after the startup": simulated(
+                workload, part, replace(central, shrink_s=seconds), waits=True
+            )
+            for seconds in (2.0, 5.0, 8.0)
+        },
+    }
+
+
+def explanation(rigid: Path, folder: Path) -> list[str]:
+    """Return the measured shrinks of the malleable run, and the errors of the simulations that explain it."""
+    log = folder / "malleableSchedule.csv"
+    workload, part = programs(rigid)
+    latency_s = float((workload.floats("logged_start") % PASS_S).mean())
+    lines = ["job, nodes, s after the start of the job, s, end"]
+    lines += [
+        f"{job}, {count}, {after:.1f}, {took:.1f}, {end:.1f}"
+        for job, count, after, took, end in measured(log, latency_s)
+    ]
+    real = import_run(log, ReadOptions(side="real"))
+    lines.append("shrink, makespan, error, mean error of the starts, resizes")
+    lines.append(f"real, {makespan(real):.1f}, {', '.join(sorted(resizes(real)))}")
+    for name, run in explained(rigid).items():
+        apart = (run.jobs["start"] - real.jobs["start"]).abs().mean()
+        error = (makespan(run) / makespan(real) - 1) * 100
+        lines.append(f"{name}, {makespan(run):.1f}, {error:+.2f} %, {apart:.1f}, {', '.join(sorted(resizes(run)))}")
+    rng = np.random.default_rng(2023)
+    ensemble = [simulated(workload, part, *drawn(workload, part, rng), waits=True) for _ in range(DRAWS)]
+    spans = np.array([makespan(run) for run in ensemble])
+    lines.append(f"the ensemble, after the startup: {spans.mean():.1f} s, {_quantiles(spans)}")
+    lines += [f"jobs that {kind}: {_shares(ensemble, kind)}" for kind in ("shrink", "expand")]
+    return lines
+
+
 def main() -> None:
-    """Write the prediction, or judge it."""
+    """Write the prediction, judge it, or explain it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--judge", action="store_true", help="compare the log with the prediction in the folder")
+    parser.add_argument("--why", action="store_true", help="explain the malleable run by that in the folder")
     parser.add_argument("log", type=Path, help="log of the scheduler")
     parser.add_argument("folder", type=Path, help="folder of the prediction")
     given = parser.parse_args()
     log, folder = given.log, given.folder
-    if given.judge:
-        sys.stdout.write("\n".join([*judged(log, folder), ""]))
+    if given.judge or given.why:
+        sys.stdout.write("\n".join([*(judged if given.judge else explanation)(log, folder), ""]))
         return
     run, facts = prediction(log)
     folder.mkdir(exist_ok=True)

@@ -51,8 +51,9 @@ def malleable_job(preferred: int) -> RefJob:
     return job
 
 
-def resized(at: float, preferred: int, nodes: int, **overheads: float) -> Run:
-    return predict(workload_of([malleable_job(preferred)]), 4, ResizeAt(at, nodes), overheads=Overheads(**overheads))
+def resized(at: float, preferred: int, nodes: int, interval_s: float = 0.0, **overheads: float) -> Run:
+    workload, costs = workload_of([malleable_job(preferred)]), Overheads(**overheads)
+    return predict(workload, 4, ResizeAt(at, nodes), overheads=costs, malleability_interval_s=interval_s)
 
 
 def row(run: Run) -> dict[str, Any]:
@@ -103,6 +104,31 @@ def test_a_job_that_ends_during_the_last_iteration_or_the_release_is_not_resized
 def test_without_overheads_an_expansion_takes_effect_at_once() -> None:
     found = row(resized(12.0, 1, 4))
     assert found["asked"] == found["decided"] == found["applied"] == found["ended"] == 12.0
+
+
+@pytest.mark.parametrize(("nodes", "end"), [(1, 8.0 + 1.0 + 200.0), (4, 8.0 + 1.0 + 50.0)])
+def test_a_job_that_is_being_launched_is_resized_when_its_work_begins(nodes: int, end: float) -> None:
+    """As the programs of the AMTE scheduler: an order waits until the program listens, then its own time begins."""
+    run = resized(5.0, 2, nodes, launch_s=8.0, reconfiguration_s=1.0, release_s=4.0)
+    found = row(run)
+    assert (found["asked"], found["decided"], found["applied"]) == (5.0, 8.0, 9.0)
+    assert found["ended"] == (12.0 if nodes == 1 else 9.0)
+    assert run.jobs["end"].tolist() == [end]
+    assert row(resized(5.0, 2, nodes, interval_s=3.0, launch_s=8.0))["decided"] == 9.0  # of 3, 6, 9, ... s
+    assert row(resized(5.0, 1, 4, launch_s=8.0, expand_s=7.0))["decided"] == 12.0  # the ranks join meanwhile
+
+
+@pytest.mark.parametrize("policy", ["dmr", "min", "pref", "avg"])
+def test_both_engines_resize_launching_jobs_alike(policy: str) -> None:
+    jobs = [RefJob(number, 7.0 * number, 60.0 + number, None, 3, True, 1, 8, 3) for number in range(12)]
+    costs = Overheads(launch_s=30.0, reconfiguration_s=1.0, release_s=4.0)
+    runs = [predict(workload_of(jobs), 8, policy, overheads=costs, engine=engine) for engine in ENGINES]
+    begins = runs[0].jobs.set_index("job_id")["launched"]
+    for run in runs:
+        decided = run.reconfigurations.dropna(subset=["decided"])
+        assert len(decided)
+        assert (decided["decided"] >= decided["job_id"].map(begins)).all()
+    pd.testing.assert_frame_equal(runs[0].reconfigurations, runs[1].reconfigurations)
 
 
 @given(

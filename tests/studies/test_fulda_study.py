@@ -47,7 +47,9 @@ def test_the_jobs_are_those_of_the_published_generator(share: int) -> None:
     rows = drawn_rows(40)
     jobs = fulda.jobs_of(rows, 60, share, "S3")
     found = study.inputs_of(log_of(rows), 60, share, "S3")
-    for name, plain in zip(found._fields, ["submit", "run_time", "iterations", "part", "predicted", "pref", "low", "high", "malleable"]):
+    for name, plain in zip(
+        found._fields, ["submit", "run_time", "iterations", "part", "predicted", "pref", "low", "high", "malleable"]
+    ):
         assert np.asarray(getattr(found, name)).tolist() == [getattr(job, plain) for job in jobs], name
 
 

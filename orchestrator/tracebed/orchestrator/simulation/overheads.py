@@ -10,7 +10,8 @@ class Overheads:
     """Overheads of a real system: wall seconds in a setup, trace seconds (times the speed) in a simulator.
 
     Args:
-        launch_s: time from the allocation of a job with one rank to the beginning of its work.
+        launch_s: time from the allocation of a job with one rank to the beginning of its work. The job is not resized
+            before.
         end_s: time from the end of the work of a job with one rank to the release of its nodes.
         reconfiguration_s: pause of a job when a resize takes effect.
         launch_join_s: additional launch time of jobs with several ranks: the second rank has to join.

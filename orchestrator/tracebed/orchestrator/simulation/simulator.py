@@ -475,7 +475,12 @@ class Simulator:
             )
 
     def _malleability_point(self, job: int, ready: float) -> float:
-        """Return the first malleability point of `job` at or after `ready`, s; infinite if the job ends before it."""
+        """Return the first malleability point of `job` at or after `ready`, s; infinite if the job ends before it.
+
+        The first one is the beginning of its work: a program that is being launched accepts no resize.
+        """
+        if self.record.launched[job] > ready:  # NaN: a guest that waits for its cores
+            ready = self.record.launched[job]
         if grain := self.overheads.grain_s:
             iterations = max(1, round(self.jobs.run_time[job] / grain))
             if iterations == 1:

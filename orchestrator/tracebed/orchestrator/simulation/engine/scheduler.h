@@ -196,9 +196,11 @@ static void resized(struct engine *e, int32_t job) {
     came_free(e);
 }
 
-/* Return the first malleability point of `job` at or after `ready`; INFINITY if the job ends before it. */
+/* Return the first malleability point of `job` at or after `ready`; INFINITY if the job ends before it. A program that is
+ * being launched accepts no resize. */
 static double point(const struct engine *e, int32_t job, double ready) {
     const struct setup *in = &e->in;
+    if (e->launched[job] > ready) ready = e->launched[job];
     if (in->grain_s != 0.0) {
         double iterations = nearbyint(in->run_time[job] / in->grain_s);
         if (iterations <= 1.0) return INFINITY;
