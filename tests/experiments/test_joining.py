@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -15,6 +16,8 @@ from tests.commands import call
 from tests.suites import suite_of
 from tracebed.ground.errors import ExitCode, InputError
 from tracebed.orchestrator.run import Run
+from tracebed.studies.board.building import build
+from tracebed.studies.board.datasets import Dataset, datasets
 from tracebed.studies.board.entries import load_entries
 from tracebed.validation.experiments import runner
 
@@ -299,6 +302,36 @@ def test_the_conf_of_an_entry_is_a_file_of_the_data_set(tmp_path: Path) -> None:
     assert simulator.parameters()["bf_interval"] == 7  # type: ignore[attr-defined]
     with pytest.raises(InputError, match=r"mine\.yaml:2: .*slurm\.conf: cannot read"):
         list(entries.simulators("slurm-model", tmp_path))
+
+
+# -- the board
+
+
+def test_a_data_set_with_plans_has_both_tracks_and_a_run_that_lacks_jobs_does_not_block_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = folder / "data"
+    data.mkdir()
+    for number in (1, 2):
+        write_run(folder / "run-1", number, missing=[1, 2, 3] if number == 2 else [4])
+        for file, name in (
+            (f"w{number}.json", f"w{number}.run.json"),
+            (f"w{number}-ids.csv", f"w{number}.run-ids.csv"),
+        ):
+            (folder / "run-1" / file).rename(data / name)
+        (folder / "plans" / f"w{number}.csv").rename(data / f"w{number}.plan.csv")
+    suite = SUITE.replace("plans/{workload}.csv", "{workload}.plan.csv").replace("run-*/{workload}", "{workload}.run")
+    contents = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in data.iterdir()}
+    facts = dict.fromkeys(("title", "institution", "source", "commit", "licence", "citation"), "x")
+    text = suite.replace("{folder}/{workload}-ids", "{folder}/{stem}-ids")
+    made = Dataset(name="mine", files=contents, suite=text, observed=True, **facts)
+    monkeypatch.setitem(datasets(), "mine", made)
+    board, missing = build(folder / "board", [data], load_entries([])[:1], ["mine"])
+    assert (missing, board.datasets["mine"].failed) == ({}, {})
+    scores = {(each.entry, each.track): each for each in board.scores}
+    assert (board.datasets["mine"].cases, board.datasets["mine"].unhealthy) == (2, 1)
+    assert [scores["easy", track].cases for track in ("planned", "observed")] == [1, 1]
+    assert scores["easy", "observed"].errors["makespan_s"] != scores["easy", "planned"].errors["makespan_s"]
 
 
 # -- an ensemble of assumptions

@@ -426,7 +426,7 @@ class CommandSimulator(ExecutedSimulator):
             "command": self.spec.command,
             "files": {word: sha256_of(Path(path)) for word, path in programs.items() if Path(path).is_file()},
             "version": self.spec.version,
-            **self.spec.model_dump(include={"importer", *READING}),
+            **self.spec.model_dump(include={"importer", *READING} - ({"speed"} if self.spec.speed == 1 else set())),
         }
 
     def predict(self, cell: RealCell, seed: int, log: Path) -> Run:

@@ -256,12 +256,12 @@ class _SuiteLoader:
         first = read(paths[0], workload)
         runs = [first, *(read(path, workload or (first if spec.importer else None)) for path in paths[1:])]
         # A run that lacks jobs is neither the workload of the others, nor the origin of their run times.
-        fullest = max(runs, key=lambda run: run.info.imported.get("rows", 0))
-        if workload is None and spec.importer and fullest is not first:
-            whose = read(paths[runs.index(fullest)], None)
+        fullest = max(range(len(runs)), key=lambda index: runs[index].info.imported.get("rows", 0))
+        if workload is None and fullest:
+            whose = read(paths[fullest], None)
             runs = [read(path, whose) for path in paths]
         elif workload is not None and spec.run_times == "observed":
-            workload = observed_run_times(workload, fullest)
+            workload = observed_run_times(workload, runs[fullest])
             runs = [read(path, workload) for path in paths]
         return runs, workload
 

@@ -349,8 +349,8 @@ def workload_of(run: Run) -> Workload:
 
 
 def observed_run_times(workload: Workload, run: Run) -> Workload:
-    """Return the workload with the run times of a run of it; jobs that did not end there keep their own."""
-    times = run.jobs.set_index("job_id")
+    """Return the workload with the run times of a run of it; jobs that did not end, or were resized, keep their own."""
+    times = run.jobs[~run.jobs["job_id"].isin(run.reconfigurations["job_id"])].set_index("job_id")
     ran = (times["end"] - times["start"]).reindex(workload.column("job_id")).to_numpy(dtype=np.float64)
     table = workload.table.assign(run_time=np.where(np.isfinite(ran), ran, workload.floats("run_time")))
     step = Step("observed run times", {"run": run.info.imported["sha256"]})

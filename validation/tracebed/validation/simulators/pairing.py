@@ -315,7 +315,7 @@ def _check_sizes(observed: Observed, workload: Workload, found: Pairing) -> None
             f"has {theirs[at]:g} nodes, but {ours[at]:,} in the workload; {int(wrong.sum()):,} of {len(jobs):,} jobs "
             f"matched by {found.by} differ in size"
         )
-        hint = f"{BY_HAND}; if the column counts cores, use --columns cores=NAME"
+        hint = f"{BY_HAND}; if the column counts cores, use --columns cores=NAME; or the file is of another workload"
         raise observed.error(int(found.rows[jobs[at]]), what, hint)
 
 
