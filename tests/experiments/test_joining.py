@@ -140,6 +140,18 @@ def test_a_file_of_ids_that_does_not_fit_is_told(folder: Path, match: str, messa
     assert mend in str(error.value)
 
 
+def test_a_pattern_of_names_gives_each_workload_its_file(folder: Path) -> None:
+    text = SUITE.replace('"plans/{workload}.csv"', '{file: "plans/{workload}.csv", calibration: true}')
+    (folder / "s.yaml").write_text(text.replace("}}\n", '}, w2: "plans/w2.csv"}\n', 1))
+    cases = suite_of("s.yaml").cases
+    assert {name: case.calibration for name, case in cases.items()} == {"w1-easy": True, "w2-easy": False}
+    with pytest.raises(InputError, match=r"s\.yaml:1: a pattern of names requires {workload} in its `file`") as error:
+        suite_of(changed(folder, "plans/{workload}", "plans/w1"))
+    assert '{"w[12]": "plans/{workload}.json"}' in str(error.value)
+    with pytest.raises(InputError, match=r"s\.yaml:1: no recorded run is of a workload z\*"):
+        suite_of(changed(folder, "w[12]", "z*"))
+
+
 # -- missing jobs
 
 

@@ -221,7 +221,8 @@ def _with_found_workloads(source: YamlFile, folder: Path) -> YamlFile:
     spec = of_names[pattern]
     spec = {"file": spec} if isinstance(spec, str) else spec or {}
     if not isinstance(spec, dict) or "{workload}" not in str(spec.get("file", "{workload}")):
-        raise source.error("a pattern of names requires {workload} in its `file`", "workloads", pattern)
+        hint = "{workload} is the name: write " + f'{{"{pattern}": "plans/{{workload}}.json"}}'
+        raise source.error("a pattern of names requires {workload} in its `file`", "workloads", pattern, hint=hint)
     made = {name: {key: _filled(value, name) for key, value in spec.items()} for name in names}
     return replace(
         source, raw=raw | {"workloads": made | {key: value for key, value in of_names.items() if key != pattern}}
