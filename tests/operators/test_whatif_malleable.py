@@ -746,6 +746,29 @@ def test_the_same_text_gives_the_same_answer(of_log: tuple[Path, tb.Workload], h
     assert again.to_json() == half.to_json()
 
 
+def test_a_file_of_the_power_of_nodes_adds_their_energy(
+    of_log: tuple[Path, tb.Workload], half: tb.WhatIf, tmp_path: Path
+) -> None:
+    """With equal watts at work and at rest, the energy is that of all nodes over the time of the log."""
+    conf, log = of_log
+    asked = "share=0.5,policy=dmr,release=26.05"
+    (tmp_path / "power.yaml").write_text("power: {'n[1-16]': {busy_w: 250, idle_w: 250}}\n")
+    (tmp_path / "more.yaml").write_text("power: {'n[1-16]': {busy_w: 350, idle_w: 250}}\n")
+    flat, more = (
+        tb.whatif_malleable(log, [conf, tmp_path / name], asked, members=6, workers=1).malleable
+        for name in ("power.yaml", "more.yaml")
+    )
+    assert half.malleable is not None and flat is not None and more is not None
+    known, even, own = ({each.name: each for each in one.cells[0].figures} for one in (half.malleable, flat, more))
+    assert known == {name: figure for name, figure in even.items() if name != "energy of the nodes"}
+    energy, work = even["energy of the nodes"], own["energy of the nodes"]
+    lasts_h = (log.floats("logged_end").max() - log.floats("submit_time").min()) / 3600
+    assert energy.before == pytest.approx(16 * 0.25 * lasts_h, rel=0.02)
+    busy_h = own["core hours, all jobs"]
+    assert work.before - energy.before == pytest.approx(0.1 * busy_h.before / 8)
+    assert work.after - energy.after == pytest.approx(0.1 * busy_h.after / 8)
+
+
 def test_the_costs_are_those_of_a_calibration(of_log: tuple[Path, tb.Workload], tmp_path: Path) -> None:
     conf, log = of_log
     slow = {name: estimate(300.0) for name in ("expand_s", "reconfiguration_s", "launch_s")}

@@ -273,6 +273,7 @@ def test_a_rule_that_a_replay_cannot_follow_is_refused(tmp_path: Path) -> None:
     work, nodes = jobs_at((0, 60, 1)), asleep(virtual(2))
     for inventory, policy, what in (
         (nodes, "sd", "lets jobs share nodes"),
+        (asleep(virtual(2), rule="subpart", share=0.5), "easy", "the rule subpart is that of the executor batsched"),
         (replace(virtual(2), sleep=Sleep(rule="idle")), "easy", "class 1 of the machine has no `power`"),
     ):
         with pytest.raises(InputError, match=what):

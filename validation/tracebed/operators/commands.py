@@ -145,7 +145,8 @@ def whatif(
     layer beside Slurm. Sizes and speedups of these jobs are assumed, so the interval covers two speedup models.
 
     FILE is what Slurm knows besides: the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P show qos` and of `scontrol
-    show reservation`. These name accounts and users, so give --keep names, too.
+    show reservation`. These name accounts and users, so give --keep names, too. A file of the power of the nodes adds
+    their energy to the answer of --malleable.
 
     \b
     Example:

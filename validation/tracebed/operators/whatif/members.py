@@ -6,6 +6,7 @@ Members k of two clusters are a pair: they share draws and input.
 
 from __future__ import annotations
 
+import math
 import tempfile
 import warnings
 from collections import Counter
@@ -29,6 +30,7 @@ from tracebed.machine.calendar import Calendar
 from tracebed.operators.whatif.malleable import Malleability
 from tracebed.operators.whatif.refused import Remedy, adapted
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.steps import full
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -37,6 +39,9 @@ from tracebed.slurm.machine import SlurmMachine
 from tracebed.validation.experiments.pools import LocalPool
 from tracebed.validation.metrics import busy_cores, origin, waiting
 from tracebed.validation.metrics.classes import names_of
+from tracebed.validation.metrics.measured import MeasuredRun, Undefined
+from tracebed.validation.metrics.power import KWH_J, PARTS
+from tracebed.validation.metrics.power_states import energy_by_state
 
 ALONE = 20_000
 """Jobs to simulate, in all members, up to which other processes would take longer to start than to compute."""
@@ -112,6 +117,7 @@ class Predicted:
         killed: whether each job reached its time limit, shape (jobs,).
         held: what the jobs held.
         resizes: numbers of expansions and of shrinks that took effect.
+        energy_kwh: modelled energy of the nodes from the first submission to the last end; NaN: no file has the watts.
         bounded: how many malleable jobs the layer does not resize, or not expand, and why.
     """
 
@@ -127,6 +133,7 @@ class Predicted:
     held: Held
     hit: int = 0
     resizes: tuple[int, int] = (0, 0)
+    energy_kwh: float = math.nan
     bounded: tuple[str, ...] = ()
 
 
@@ -217,6 +224,7 @@ def predicted(member: Member) -> Predicted:
         held=_held(run, pd.Index(given.column("job_id")), own),
         hit=int(((jobs["restarts"] > 0) | failed).sum()) if run.info.outages else 0,
         resizes=_resizes(run),
+        energy_kwh=_energy_kwh(run),
         bounded=tuple(text for text in run.info.warnings if BOUNDED in text),
     )
 
@@ -236,6 +244,14 @@ def _resizes(run: Run) -> tuple[int, int]:
     applied = np.isfinite(rows["applied"])
     more = rows["nodes_to"] > rows["nodes_from"]
     return int((applied & more).sum()), int((applied & ~more).sum())
+
+
+def _energy_kwh(run: Run) -> float:
+    measured = MeasuredRun(run)
+    try:
+        return energy_by_state(measured, *PARTS, window=full(measured.last_end_s)) / KWH_J
+    except Undefined:  # the power of a node is unknown
+        return math.nan
 
 
 def _perturbed(workload: Workload, member: Member) -> tuple[Workload, IntArray]:

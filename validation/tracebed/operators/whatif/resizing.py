@@ -449,7 +449,10 @@ def _means(values: FloatArray, marks: BoolArray) -> FloatArray:
 
 
 def _figures(pairs: Pairs, marks: Mapping[str, BoolArray]) -> Iterator[Figure]:
-    """Yield run times, hours held, and resizes. `marks`: the jobs of each kind whose times are compared."""
+    """Yield run times, hours held, the energy if the watts are known, and resizes.
+
+    `marks`: the jobs of each kind whose times are compared.
+    """
     sides = (pairs.before, pairs.after)
     if (own := marks.get(MALLEABLE)) is not None:
         runs = (_means(np.stack([each.run_time for each in side]), own) for side in sides)
@@ -460,6 +463,9 @@ def _figures(pairs: Pairs, marks: Mapping[str, BoolArray]) -> Iterator[Figure]:
         yield _figure(
             f"{unit} hours, {MALLEABLE}", "h", *(np.where(pairs.marks, each, 0.0).sum(axis=1) for each in held)
         )
+    energy = [np.array([each.energy_kwh for each in side]) for side in sides]
+    if np.isfinite(energy).all():
+        yield _figure("energy of the nodes", "kWh", *energy)
     for at, name in enumerate(("expansions", "shrinks")):
         yield _figure(name, "", *(np.array([each.resizes[at] for each in side], dtype=np.float64) for side in sides))
 
