@@ -195,21 +195,6 @@ def test_the_tables_of_a_notebook_are_two_runs_and_one_of_the_simulator() -> Non
     ]
 
 
-def test_a_run_of_oar_has_the_ids_and_all_jobs_of_its_workload() -> None:
-    job = {"submission_time": 1000, "start_time": 1004, "stop_time": 1010, "resources": [3, 1]}
-    planned = {"jobs": [{"id": 0, "subtime": 0.0, "res": 2}, {"id": 1, "subtime": 7.6, "res": 4}]}
-    files = {
-        "w.plan.json": json.dumps(planned).encode(),
-        "w.a.mapping.csv": b"batsim_id,oar_id\n0,801\n",
-        "w.a.gantt.json": json.dumps({"jobs": {"801": job, "900": job}}).encode(),  # 900 is of another workload
-    }
-    assert CONVERSIONS["oar-run"](files, "w", "a").decode().splitlines() == [
-        "job_id,submit,start,end,nodes,held_nodes",
-        "0,1000,1004,1010,2,2 0",
-        "1,1008,,,4,",
-    ]
-
-
 def test_the_bounds_of_the_malleable_jobs_are_those_of_their_scripts(reference_data: Callable[[str], Path]) -> None:
     folder = reference_data("../peers/amte/workloads/AMTE-evaluation")
     batch = tb.read(folder / "fixedSchedule.csv")
@@ -517,12 +502,14 @@ def test_the_repeats_of_oar_have_the_noise_and_the_broken_runs_that_were_judged(
     assert np.median(ratios) == pytest.approx(1.06, abs=0.005)
     runs = [each for case in cases["grid5000-2016-05"] for each in case["repetitions"]]
     broken = [each["name"] for each in runs if each["excluded"]]
-    assert broken == ["seed1.run-2.csv", "seed6.run-2.csv", "seed7.run-2.csv"]
+    assert broken == [f"seed{number}.s1.gantt.json" for number in (1, 6, 7)]
     waits: dict[str, list[float]] = {}
-    for path in sorted((tmp_path / "grid5000-2016-05").glob("*.run-*.csv")):
+    for path in sorted((tmp_path / "grid5000-2016-05").glob("*.gantt.json")):
         if path.name not in broken:
-            jobs = pd.read_csv(path)
-            waits.setdefault(path.name.partition(".")[0], []).append((jobs["start"] - jobs["submit"]).mean())
+            logged = json.loads(path.read_text())["jobs"]
+            jobs = [logged[number] for number in pd.read_csv(path.with_suffix(".csv"), dtype=str)["oar_id"]]
+            wait = np.mean([job["start_time"] - job["submission_time"] for job in jobs])
+            waits.setdefault(path.name.partition(".")[0], []).append(float(wait))
     squares = [((np.array(each) / np.mean(each) - 1) ** 2).sum() for each in waits.values()]
     freedom = sum(len(each) - 1 for each in waits.values())
     assert math.sqrt(sum(squares) / freedom) == pytest.approx(0.0492, abs=5e-4)

@@ -124,27 +124,6 @@ def notebook_tables(files: Mapping[str, bytes]) -> list[pd.DataFrame]:
     ]
 
 
-def oar_run(files: Mapping[str, bytes], workload: str, run: str) -> bytes:
-    """Return a run of a workload of Batsim on OAR, with the job ids of the workload.
-
-    A job that OAR lacks has no start and no end.
-    """
-    ours = {row["oar_id"]: row["batsim_id"] for row in _rows(files[f"{workload}.{run}.mapping.csv"], ",")}
-    logged = json.loads(files[f"{workload}.{run}.gantt.json"])["jobs"]
-    of_job = {ours[number]: job for number, job in logged.items() if number in ours}
-    begin = min(job["submission_time"] for job in of_job.values())
-    rows = ["job_id,submit,start,end,nodes,held_nodes"]
-    for planned in json.loads(files[f"{workload}.plan.json"])["jobs"]:
-        name = str(planned["id"])
-        if (job := of_job.get(name)) is None:
-            rows.append(f"{name},{begin + round(planned['subtime'])},,,{planned['res']},")
-            continue
-        held = " ".join(str(int(resource) - 1) for resource in job["resources"])  # resources count from 1
-        times = f"{job['submission_time']},{job['start_time']},{job['stop_time']}"
-        rows.append(f"{name},{times},{len(job['resources'])},{held}")
-    return _table(rows)
-
-
 AMTE_BOUNDS = {
     **dict.fromkeys((2, 5, 13, 25), (4, 8)),
     **dict.fromkeys((4, 23), (2, 12)),
@@ -232,7 +211,6 @@ CONVERSIONS: dict[str, Callable[..., bytes]] = {
     "slurm-model-simulated": slurm_model_simulated,
     "mallob-plan": mallob_plan,
     "mallob-run": mallob_run,
-    "oar-run": oar_run,
     "batsim-machine": batsim_machine,
     "amte-plan": amte_plan,
 }
