@@ -123,7 +123,9 @@ class Paper:
     """The settings of the replays of a paper; None: those of the paper."""
 
     inventory: str | None = option(metavar="NAME|FILE", help="The nodes.  [default: the cores of this machine]")
-    repetitions: int | None = option(type=click.IntRange(1, 1000), help="Replays of each scenario.  [default: 3]")
+    repetitions: int | None = option(
+        type=click.IntRange(1, 1000), help="Replays of each scenario, or perturbed simulations.  [default: 3]"
+    )
     speed: float | None = option(type=SPEED, help="Trace seconds per wall second.")
 
 

@@ -12,7 +12,6 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +34,7 @@ from tracebed.machine.sources import read_machine
 from tracebed.orchestrator.simulation.nights import Inputs, Outcome, Rules, rules_of, simulate
 from tracebed.studies.papers import base
 from tracebed.validation.experiments.pools import LocalPool
-from tracebed.validation.metrics.power import KWH_J, PARTS, PowerUse, Supply, solar_power
+from tracebed.validation.metrics.power import ASLEEP, KWH_J, PARTS, PowerUse, Supply, solar_power
 from tracebed.validation.pictures import COLORS, PAGE, STYLE, legend, panels, save
 
 
@@ -70,8 +69,10 @@ SCHEDULERS = {"rigid_easy_backfill": "firstfit", "min_steal_agreement": "min"}
 BASE, MALLEABLE = SCHEDULERS
 OFF = {"F0": 0.0, "F10": 0.1, "F30": 0.3}
 """Policy -> share of the nodes that is off at night."""
-FIGURES = ("wait_mean_s", "turnaround_mean_s", "runtime_mean_s", "energy_total_kwh", "off_fraction_mean")
-FIGURES += ("cost_total_usd", "co2_total_kg")
+FIGURES = (
+    *("wait_mean_s", "turnaround_mean_s", "runtime_mean_s"),
+    *("energy_total_kwh", "off_fraction_mean", "cost_total_usd", "co2_total_kg"),
+)
 SAMPLE_S = 60
 CLOSE = 0.03
 SHIFT_S = 30e-6
@@ -116,9 +117,9 @@ def read_log(name: str, path: Path) -> Log:
     ids = [str(text).partition("-")[0] for text in workload.column("job_id")]  # repeated ones have a suffix
     submit = workload.floats("submit_time")
     order = np.lexsort((np.array(ids), submit))
-    columns = (workload.floats(column)[order] for column in ("run_time", "time_limit"))
+    run_time, limit = (workload.floats(column)[order] for column in ("run_time", "time_limit"))
     numbers = tuple(int(ids[row]) for row in order.tolist())
-    return Log(numbers, submit[order] - submit.min(), *columns, workload.ints("nodes")[order])
+    return Log(numbers, submit[order] - submit.min(), run_time, limit, workload.ints("nodes")[order])
 
 
 def inputs_of(log: Log, nodes: int, share: int, seed: str) -> Inputs:
@@ -181,7 +182,7 @@ def figures(inputs: Inputs, outcome: Outcome, rules: Rules, machine: Machine, th
     power, tariff = machine.classes[0].power, machine.tariff
     assert power is not None and tariff is not None  # of the shipped machines
     counts = (busy, rules.nodes - shutdown - off - boot - busy, boot, shutdown, off)
-    watts = (power.busy_w, power.idle_w, power.boot_w, power.shutdown_w, power.off_w)
+    watts = (power.busy_w, power.idle_w, *map(power.watts, ASLEEP))
     edges = np.append(np.maximum(samples, begin), end)
     parts = dict(zip(PARTS, (count * each for count, each in zip(counts, watts, strict=True)), strict=True))
     supply = Supply.of(PowerUse(edges, parts), solar_power(tariff, Clock(), begin, end), begin, end)
@@ -203,16 +204,11 @@ class Task:
     """The runs of a log with the same jobs."""
 
     cluster: str
-    path: Path
+    log: Log
     share: int
     seed: str
     perturbed: int
     """Number of perturbed predictions of each run."""
-
-
-@cache
-def _log(name: str, path: Path) -> Log:
-    return read_log(name, path)
 
 
 def predicted(task: Task) -> list[dict[str, Any]]:
@@ -220,8 +216,7 @@ def predicted(task: Task) -> list[dict[str, Any]]:
     which the mean turnaround of another perturbed prediction is (Student, `COVERAGE`)."""
     cluster = CLUSTERS[task.cluster]
     machine = read_machine(cluster.machine)
-    log = _log(task.cluster.replace("_", "-"), task.path)
-    jobs = inputs_of(log, len(machine.nodes), task.share, task.seed)
+    jobs = inputs_of(task.log, len(machine.nodes), task.share, task.seed)
     shifts = np.random.default_rng(0).uniform(-SHIFT_S, SHIFT_S, (task.perturbed, len(jobs.submit)))
     rows = []
     for scheduler, policy in SCHEDULERS.items():
@@ -285,7 +280,7 @@ def savings(table: pd.DataFrame) -> pd.DataFrame:
     groups = table[table["scheduler"] == MALLEABLE].groupby(["cluster", "policy", "mal"])
     for (cluster, policy, mal), group in groups:
         for name, sources in (("energy a day", energy), ("turnaround", times)):
-            row = {"cluster": cluster, "policy": policy, "malleable": mal, "figure": name}
+            row: dict[str, Any] = {"cluster": cluster, "policy": policy, "malleable": mal, "figure": name}
             for source, values in sources.items():
                 bases = values[plain & (table["cluster"] == cluster)].set_axis(
                     table["seed"][plain & (table["cluster"] == cluster)]
@@ -322,18 +317,13 @@ def draw_savings(changes: pd.DataFrame, folder: Path) -> Path:
             for number, (policy, rows) in enumerate(group.groupby("policy")):
                 for source, label in SOURCES.items():
                     shift, style = (-0.8, "-") if source == "ours" else (0.8, ":")
-                    axis.errorbar(
-                        *(rows["malleable"] + shift + 2 * number, rows[source], rows[f"{source}_half"]),
-                        **{
-                            "color": COLORS[number],
-                            "linestyle": style,
-                            "linewidth": 1,
-                            "elinewidth": 0.7,
-                            "capsize": 2,
-                        },
-                        label=f"{policy}, {label}",
-                    )
+                    at, half = rows["malleable"] + shift + 2 * number, rows[f"{source}_half"]
+                    lines = axis.errorbar(at, rows[source], half, elinewidth=0.7, capsize=2, label=f"{policy}, {label}")
+                    lines[0].set(color=COLORS[number], linestyle=style, linewidth=1)
+                    for artist in (*lines[1], *lines[2]):
+                        artist.set_color(COLORS[number])
             axis.set_title(cluster, loc="left")
+            axis.set_xticks(sorted({*group["malleable"]}))
             axis.set_xlabel("malleable jobs, %")
             axis.set_ylabel(f"{name}, %")
         legend(figure, axes)
@@ -387,9 +377,10 @@ def run(settings: base.Settings) -> base.Findings:
         raise InputError("the study nights needs a public log, which is not shipped with tracebed", hint=hint)
     shown, tasks = published(), []
     for name, path in settings.logs.items():
-        settings.on_step(f"{name}: {len(read_log(name, path).number):,} jobs")
+        log = read_log(name, path)
+        settings.on_step(f"{name}: {len(log.number):,} jobs")
         known = shown[shown["cluster"] == LOGS[name]][["mal", "seed"]].drop_duplicates()
-        tasks += [Task(LOGS[name], path, int(mal), seed, settings.repetitions) for mal, seed in known.to_numpy()]
+        tasks += [Task(LOGS[name], log, int(mal), seed, settings.repetitions) for mal, seed in known.to_numpy()]
     rows: list[dict[str, Any]] = []
     with LocalPool() as pool:
         for done, (_, found) in enumerate(pool.map(predicted, tasks), 1):
