@@ -545,6 +545,56 @@ def test_every_control_fails_where_the_real_runs_are_healthy(board: Board) -> No
             assert each.track == "observed"
 
 
+STAIRS = """\
+0;/jobs/a; started; [h0, h1, h2]
+{shrunk};/jobs/a; released; [h2]
+20000000000;/jobs/b; started; [h2]
+40000000000;/jobs/b; terminated
+50000000000;/jobs/a; expand; [h2]
+{ended};/jobs/a; terminated
+150000000000; all jobs completed
+"""
+PLAN = "job_id,submit_time,run_time,nodes,kind,nodes_min,nodes_max\n0,0,60,3,malleable,2,3\n1,0,20,1,rigid,1,1\n"
+
+
+def test_real_malleable_runs_have_a_table_beside_their_noise(
+    monkeypatch: pytest.MonkeyPatch, small: Dataset, tmp_path: Path
+) -> None:
+    """The shrink is at 10 or 12 s, predicted at 14 s; the end at 100 or 110 s, predicted at 120 s."""
+    times = {"run-1": (10, 100), "run-2": (12, 110), "predicted": (14, 120)}
+    texts = {
+        f"{name}.csv": STAIRS.format(shrunk=f"{shrunk}000000000", ended=f"{ended}000000000")
+        for name, (shrunk, ended) in times.items()
+    } | {"plan.csv": PLAN}
+    suite = """
+workloads: {two: plan.csv}
+policies: [fcfs-malleable]
+recorded: {runs: "run-*.csv", from: amte, nodes: 3}
+simulators: {rigid: {policy: fcfs}, theirs: {runs: predicted.csv, from: amte}}
+"""
+    hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    monkeypatch.setitem(datasets(), "small", small.model_copy(update={"files": hashes, "suite": suite}))
+    (tmp_path / "clone").mkdir()
+    for name, text in texts.items():
+        (tmp_path / "clone" / name).write_text(text)
+    made, _ = build_board(tmp_path / "board", [tmp_path / "clone"], load_entries([]), ["small"])
+    theirs = next(each.malleable for each in made.scores if each.entry == "theirs")
+    noise = made.datasets["small"].malleable
+    assert theirs is not None and noise is not None
+    assert (theirs.precision, theirs.recall_near, theirs.time_s, theirs.response_s) == (1.0, 1.0, 1.5, 15.0)
+    assert theirs.area == pytest.approx(((4 + 60) / 260 + (2 + 30) / 292) / 2, rel=1e-5)
+    assert noise.area == pytest.approx((2 + 30) / 260, rel=1e-5)
+    rigid = next(each.malleable for each in made.scores if each.entry == "rigid")
+    assert rigid is not None
+    assert (rigid.precision, rigid.recall) == (None, 0.0)
+    text = page(made)
+    rows = [
+        line.split(" | ") for line in text.splitlines() if line.startswith(("| *real against", "| theirs", "| rigid"))
+    ]
+    assert ["100 % / 100 %", "100 % / 100 %", "1.00"] in [row[1:4] for row in rows]
+    assert f"{number(100 * theirs.area)} % ({number(theirs.area / noise.area)})" in text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", [*PLACES, "slurm-22.05"])
 def test_each_figure_is_repeated(board: Board, dataset: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -571,6 +621,8 @@ def _figures(score: Score) -> dict[str, float]:
     found = {f"{metric} {name}": value for metric, each in score.errors.items() for name, value in each.items()}
     found |= {f"worst {metric}": worst.error for metric, worst in score.worst.items()}
     found |= {"s": score.wait_error_s, "cases": score.cases, "real runs": score.real_runs}
+    malleable = score.malleable.model_dump() if score.malleable else {}
+    found |= {f"malleable jobs, {name}": _known(value) for name, value in malleable.items()}
     return found | {"placed": _known(score.placed), "noise": _known(score.noise_ratio)}
 
 

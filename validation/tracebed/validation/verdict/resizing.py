@@ -263,14 +263,16 @@ def resizes_of(held: pd.DataFrame) -> Resizes:
 
 def allocations_of_jobs(run: Run, ids: pd.Index[Any], *, cores: bool = False) -> pd.DataFrame:
     """Return the allocations of some jobs: job (position in `ids`), start, end, held (nodes, or `cores`)."""
-    # Times are s after the first submission. Allocations without an end are omitted.
+    # Times are s after the first submission. Allocations without an end last until the last time of the run.
     rows = run.allocations
+    end = rows["end"].to_numpy(dtype=np.float64)
+    until = np.fmax.reduce(np.concatenate([rows["start"], end, run.jobs["end"]]), initial=origin(run))
     job = ids.get_indexer(pd.Index(rows["job_id"]))
     table = pd.DataFrame(
         {
             "job": job,
             "start": rows["start"].to_numpy(dtype=np.float64) - origin(run),
-            "end": rows["end"].to_numpy(dtype=np.float64) - origin(run),
+            "end": np.where(np.isnan(end), until, end) - origin(run),
             "held": (rows["count"] * (rows["cores"] if cores else 1)).to_numpy(dtype=np.float64),
         }
     )
