@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from html import escape
+from importlib.resources import files
 
 from tracebed.studies.board.board import Board, Lane, Score, interval, number, program_of
 
 LEFT, SPAN = 2.0, 96.0  # the axis, % of the width
-LANE, HEAD, FOOT = 50, 26, 76  # heights, px
+LANE, HEAD, FOOT = 44, 26, 76  # heights, px
 WIDTH = 860  # of the picture in a file of its own, px
 LEAST, MOST = 0.01, 100.0  # ends of the axis, in margins; smaller and larger errors are at the ends
 NEAR = 2.5  # distance of two marks below which one is drawn higher, % of the width
@@ -24,20 +25,8 @@ SHAPES = {
     "entered": ("entered by a file", "M0-7L6.5 5H-6.5Z"),
 }
 """Kind of an entry, or its program -> meaning and outline of its mark."""
-STYLE = """\
-svg.board{font:12px/1.2 Helvetica,Arial,"DejaVu Sans",sans-serif} .board text{fill:var(--ink)}
-.board .soft{fill:var(--soft)} .board .name{font-weight:600} .board line{stroke:var(--line)}
-.board .margin{stroke:var(--ink);stroke-dasharray:4 3} .board .noise{fill:var(--rule);fill-opacity:.55}
-.board .within{fill:var(--wash)} .board path{fill-opacity:.5;stroke-width:1.2;stroke:var(--paper)}
-.board .nearest path{fill-opacity:1;stroke:var(--ink)} .board .touch{fill:transparent}
-.board .published{fill:var(--predicted)} .board .tracebed{fill:var(--real)} .board .accasim{fill:var(--unsure)}
-@media (max-width:640px){.board .value{display:none}}
-.board .entered{fill:var(--accurate)} .board a:hover path,.board a:focus path{fill-opacity:1;stroke:var(--ink)}
-"""
-PAPER = (
-    ":root{--paper:#fff;--ink:#1d2126;--soft:#5b636d;--line:#d9dde2;--rule:#9aa1aa;--wash:#f1f5f1;"
-    "--real:#004488;--predicted:#bb5566;--accurate:#117733;--unsure:#8a6100}\n"
-)
+STYLE, PAPER = (files(__package__) / name for name in ("picture.css", "paper.css"))
+"""The style of the marks, and the colours of a picture in a file of its own."""
 
 
 def row_id(score: Score) -> str:
@@ -54,7 +43,7 @@ def picture(board: Board, page: str = "", *, alone: bool = False) -> str:
     parts = [
         f'<svg{space} class="board" {size} role="group" aria-label="Distance of each entry to the real runs, in '
         'margins, by data set">',
-        f"<style>{PAPER if alone else ''}{STYLE}</style>",
+        f"<style>{PAPER.read_text(encoding='utf-8') if alone else ''}{STYLE.read_text(encoding='utf-8')}</style>",
         *(['<rect width="100%" height="100%" style="fill:var(--paper)"/>'] if alone else []),
         *_axis(HEAD + LANE * len(lanes)),
     ]
@@ -79,24 +68,24 @@ def _lane(name: str, ceiling: Score | None, entries: Sequence[Score], y: float, 
     """Yield the name of a lane, its nearest entry, the noise of reality, and the marks."""
     best = entries[0]
     yield f'<line x1="0" x2="100%" y1="{y}" y2="{y}"/>'
-    yield _text(0, y + 15, name, "name")
+    yield _text(0, y + 14, name, "name")
     figure = f'<tspan class="value"> {number(best.wait.mean)}</tspan>'
-    yield f'<text x="100%" y="{y + 15}" text-anchor="end">{escape(best.entry)}{figure}</text>'
+    yield f'<text x="100%" y="{y + 14}" text-anchor="end">{escape(best.entry)}{figure}</text>'
     if ceiling:
         title = f"{name}: real runs are {number(ceiling.wait.mean)} margins from each other"
-        band = f'<rect class="noise" width="{_x(ceiling.wait.mean):.2f}%" y="{y + 20}" height="{LANE - 21}"/>'
+        band = f'<rect class="noise" width="{_x(ceiling.wait.mean):.2f}%" y="{y + 19}" height="{LANE - 20}"/>'
         yield f'<a href="{_link(page, ceiling)}"><title>{escape(title)}</title>{band}</a>'
     lifts, beside, last = {}, 0, -NEAR
     for each in entries:  # marks at nearly one place go up and down, so that each can be seen
         x = _x(each.wait.mean)
         beside = beside + 1 if x - last < NEAR else 0
-        lifts[each.entry], last = (0, -8, 8)[beside % 3], x
+        lifts[each.entry], last = (0, -7, 7)[beside % 3], x
     for each in reversed(entries):  # the nearest one is on top
         title = f"{each.entry} on {name}: off by {interval(each.wait)} margins ({number(each.wait_error_s)} s)"
         kind = ' class="nearest"' if each is best else ""
         yield (
             f'<a href="{_link(page, each)}"{kind}><title>{escape(title)}</title>'
-            f"{_mark(_kind(each), f'{_x(each.wait.mean):.2f}%', y + 33 + lifts[each.entry])}</a>"
+            f"{_mark(_kind(each), f'{_x(each.wait.mean):.2f}%', y + 31 + lifts[each.entry])}</a>"
         )
 
 
