@@ -16,6 +16,8 @@ from tests.oracles.reference_scheduler import RefJob
 from tests.scheduling.test_scheduling import workload_of
 from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.malleability import to_malleable
+from tracebed.converters.workload import Workload
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
@@ -165,6 +167,34 @@ def test_calls_at_events_only_wait_longer_than_elastisim(reference_data: Callabl
     runs = [predict(workload, 32, policy, policy_parameters={"calls": calls}) for calls in ("event", "settle")]
     waits = [(run.jobs["start"] - run.jobs["submit"]).mean() for run in runs]
     assert waits[0] > 1.02 * waits[1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "load", "scaled", "public"),
+    [
+        ("min", 2.0, 277.4, 296.4),
+        ("pref", 2.0, 217.6, 223.4),
+        ("min", 3.0, 1369.1, 1453.7),
+        ("pref", 3.0, 1221.0, 1324.7),
+    ],
+)
+def test_start_plus_limit_protects_no_head_if_all_jobs_are_malleable(
+    reference_data: Callable[[str], Path], policy: str, load: float, scaled: float, public: float
+) -> None:
+    """`public`: mean wait of the public strategies, unchanged, in a small simulation made for this comparison, s.
+
+    There, each of the 150 starts is that of `limit`, and of `firstfit`: jobs on their minimum outlive start + limit.
+    """
+    rigid = read_workload(reference_data("elastisim/kassel-k32a") / "k32a-m0.csv")
+    denser = rigid.columns.assign(submit_time=rigid.floats("submit_time") / load)
+    workload = to_malleable(Workload(denser, rigid.provenance), 1.0, nodes=32)
+    rules = ({"expected_end": "scaled"}, {"expected_end": "limit"}, {"backfill": "firstfit"})
+    runs = [
+        predict(workload, 32, policy, policy_parameters={"promise": "steal", "ties": "id", **rule}) for rule in rules
+    ]
+    waits = [(run.jobs["start"] - run.jobs["submit"]).mean() for run in runs]
+    assert waits == pytest.approx([scaled, public, public], abs=0.06)
+    assert (runs[1].jobs["start"] - runs[2].jobs["start"]).abs().max() < 1e-6
 
 
 @pytest.mark.slow
