@@ -325,6 +325,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "bestfit.py": best_fit,
     "asleep.yaml": named_on("reference/power"),
     "nights.yaml": named_on("reference/power"),
+    "inertial.yaml": named_on("reference/power"),
     "real.csv": strangers,
     "log.csv": strangers,
     "sim.csv": strangers,

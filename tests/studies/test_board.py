@@ -129,6 +129,9 @@ def test_a_copy_that_is_not_the_data_is_refused(small: Dataset, tmp_path: Path) 
 
 def test_each_data_set_states_its_origin_and_has_a_valid_suite(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("SchedulerType=sched/backfill\n")  # that of a suite
+    asleep = "classes: [{count: 4, power: {busy_w: 2, idle_w: 1}}]\nsleep: {rule: idle}\n"  # the machines of another
+    for each in datasets()["batsim-shutdown"].converted:
+        (tmp_path / each).write_text(asleep)
     document = json.loads(call("experiment", "--list", "--json").stdout)
     assert [each["name"] for each in document["datasets"]] == list(datasets())
     printed = call("experiment", "--list").stdout
@@ -291,6 +294,7 @@ PLACES = {
     "amte-malleable": "FIFO-Malleable-Job-Scheduler",
     "slurm-model-20.02": "slurm_model",
     "mallob-2022": "mallob-experimental-data",
+    "batsim-shutdown": "evalys",
 }
 """Data set -> its place in the reference data; without one, the files are part of the tests."""
 

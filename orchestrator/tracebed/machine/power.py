@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -114,8 +115,13 @@ class Sleep:
 
     @property
     def executor(self) -> str:
-        """Name of the executor that has the rule; empty: any simulator."""
+        """Return the name of the executor that has the rule; empty: any simulator."""
         return "batsched" if self.rule in ("subpart", "inertial") else ""
+
+    @property
+    def rest_s(self) -> float:
+        """Return `idle_s`; infinite: nodes are not switched off for being idle."""
+        return math.inf if self.idle_s is None else self.idle_s
 
     def __post_init__(self) -> None:
         """Raise InputError if a number is out of its range, or a time of the day is invalid."""

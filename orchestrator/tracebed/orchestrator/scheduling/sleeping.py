@@ -161,7 +161,7 @@ class SleepingCluster(SwitchedCluster):
         self._idle_since = [0.0] * len(self)  # NaN: the node is not idle, or not on
         # (since, -node) of each idle node, longest idle first, then highest number; an entry may be outdated
         self._resting = [(0.0, -node) for node in reversed(range(len(self)))]
-        self.next = self._due = self._rule.idle_s
+        self.next = self._due = self._rule.rest_s
 
     def on_from(self, nodes: Sequence[int], now: float) -> float:
         """Return the instant from which on all `nodes` are on, s; not before `now`. They are not off."""
@@ -212,7 +212,7 @@ class SleepingCluster(SwitchedCluster):
         """Return whether a node has been idle for long enough; if not, set when the next one may have been."""
         while self._resting and self._idle_since[-self._resting[0][1]] != self._resting[0][0]:
             heappop(self._resting)
-        self._due = self._resting[0][0] + self._rule.idle_s if self._resting else math.inf
+        self._due = self._resting[0][0] + self._rule.rest_s if self._resting else math.inf
         self._set_next()
         return self._due <= now
 
@@ -270,7 +270,7 @@ class WatchedCluster(SleepingCluster):
         self._awaited: dict[int, set[int]] = {}  # job -> the booting nodes for which its start waits
         self._idle_since = [since] * len(self)
         self._resting = [(since, -node) for node in reversed(range(len(self)))]
-        self.next = self._due = since + self._rule.idle_s
+        self.next = self._due = since + self._rule.rest_s
 
     def take(self, job: int, count: int, now: float, on: Sequence[int] = ()) -> list[int]:
         """Allocate idle nodes. A job that starts waits for those that boot."""

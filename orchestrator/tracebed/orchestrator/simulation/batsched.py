@@ -11,11 +11,12 @@ A set of nodes is an integer with a bit for each node.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import ClassVar
+
+import numpy as np
 
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
@@ -75,8 +76,8 @@ class Batsched:
         sleeping = Sleeping.of(machine)
         assert sleeping is not None  # `accepts`
         record, cluster = ScheduleRecord(jobs), Cluster([node.cores for node in nodes])
-        drawn = random.Random(options.member)
-        first = (lambda count: 0) if options.member is None else drawn.randrange
+        drawn = np.random.default_rng(options.member)
+        first = (lambda ends: 0) if options.member is None else (lambda ends: int(drawn.integers(ends)))
         simulation = Simulation(jobs.as_rigid(), sleeping, record, cluster, first)
         simulation.run()
         record.close(JobState.UNKNOWN, "never started")
@@ -252,7 +253,6 @@ class Simulation:
         rule, margin = self.rule, self.rule.margin_s
         self.planned_boot_s = (self.boot_s if rule.planned_boot_s is None else rule.planned_boot_s) + margin
         self.planned_shutdown_s = self.shutdown_s + margin
-        self.idle_s = math.inf if rule.idle_s is None else rule.idle_s
         self.size, self.work = [int(each) for each in jobs.nodes], jobs.work
         self.limit = [float(each) + margin for each in jobs.limit]
         self.events: list[tuple[float, int, _Event]] = []
@@ -490,7 +490,8 @@ class Simulation:
         """Switch off nodes that have been idle for long enough, unless nodes boot, or the first job needs them."""
         if self.booting or self.to_on:
             return
-        rested = sum(1 << node for node in _nodes(self.idle) if self.idle_since[node] <= now - self.idle_s)
+        rest_s = self.rule.rest_s
+        rested = sum(1 << node for node in _nodes(self.idle) if self.idle_since[node] <= now - rest_s)
         needed = 0 if head is None else self.size[head]
         if nodes := _lowest(rested, self._on_soon.bit_count() - needed):
             off = self.plan.switch_off(nodes)
