@@ -141,6 +141,9 @@ def test_each_data_set_states_its_origin_and_has_a_valid_suite(tmp_path: Path) -
         assert all([each.title, each.institution, each.citation, each.files])
         assert f"{name:24}  {each.title}" in printed
         assert f"licence: {each.licence or 'none stated'}; {each.citation}" in printed
+        for made in each.converted:
+            if made.endswith(".machine.yaml"):
+                (tmp_path / made).write_text("classes: [{count: 32}]\n")
         if each.suite:  # the workloads of a pattern exist beside the files only
             file = tmp_path / f"{name}.yaml"
             file.write_text(each.suite.replace('workloads: "*"', "workloads: [delay_size34]"))
