@@ -15,7 +15,8 @@ import tracebed.api as tb
 from tracebed.converters.speedup import speedup_function
 from tracebed.orchestrator.scheduling.policies.mallob import volumes
 from tracebed.studies.mallob import CENSORED, END_S, MEASURED, RANKS, completed, curve, observed, plan, work_of
-from tracebed.validation.simulators.mallob import contents_of, logged_jobs, logged_volumes
+from tracebed.validation.simulators.mallob import contents_of, logged_jobs, logged_volumes, ruled_volumes
+from tracebed.validation.verdict.resizing import resizing
 
 
 def table(*rows: tuple[str, float, int, float, float]) -> pd.DataFrame:
@@ -105,6 +106,21 @@ def test_the_rule_gives_the_logged_volumes(logs: Any, run: str, within_one: floa
     size, of = np.array(differences).T
     assert (size <= 1).mean() >= within_one
     assert size.sum() / of.sum() <= mean
+
+
+@pytest.mark.slow
+def test_the_staircases_of_the_page(logs: Any, tmp_path: Path) -> None:
+    base, own = (logged_jobs(logs(run), run) for run in ("default", "interarrival10"))
+    observed(own).to_csv(tmp_path / "run.csv", index=False)
+    workload = tb.Workload(plan(base, own))
+    real = tb.import_run(tmp_path / "run.csv", form="mallob", side="real", workload=workload, nodes=RANKS)
+    found = resizing([real], [tb.simulate(workload, "mallob", nodes=RANKS)])
+    assert found is not None
+    assert found.predicted.area == pytest.approx(0.272, abs=1e-3)
+    assert found.predicted.recall(near=True) == pytest.approx(0.846, abs=1e-3)
+    sizes = ruled_volumes(own, RANKS)
+    assert sizes is not None
+    assert sizes.agreement(own, logged_volumes(logs("interarrival10"))) == (4615, pytest.approx(0.844, abs=1e-3))
 
 
 @pytest.mark.slow
