@@ -61,7 +61,7 @@ def _axis(bottom: float) -> Iterator[str]:
         yield f'<line{mark} x1="{x:.2f}%" x2="{x:.2f}%" y1="{HEAD}" y2="{bottom}"/>'
         text = {LEAST: f"≤ {LEAST:g}", 1.0: "1 margin", MOST: f"≥ {MOST:g}"}.get(value, f"{value:g}")
         yield _text(x, bottom + 14, text, "soft", anchor={LEAST: "start", MOST: "end"}.get(value, "middle"))
-    yield _text(_x(1.0), 12, "10 % off", "soft", anchor="middle")
+    yield _text(_x(1.0), 12, "10 %, at least 10 s", "soft", anchor="middle")
 
 
 def _lane(name: str, ceiling: Score | None, entries: Sequence[Score], y: float, page: str) -> Iterator[str]:
