@@ -11,7 +11,7 @@ A set of nodes is an integer with a bit for each node.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import ClassVar
@@ -30,13 +30,12 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.node_plan import HORIZON, Plan, lowest, nodes_in
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import PredictionOptions
 from tracebed.orchestrator.tables import make_run
 
 RULES = ("subpart", "inertial")
-HORIZON = 1e19
-"""End of all plans, s: the delay of a load that no node that is on can take."""
 SAME = 1e-8  # events that are nearer to each other are simultaneous, s
 
 
@@ -92,141 +91,6 @@ class Batsched:
             parameters={"executor": "batsched"} | ({} if options.member is None else {"member": options.member}),
         )
         return make_run(record, cluster, info)
-
-
-def _nodes(mask: int) -> Iterator[int]:
-    """Yield the nodes of a set, in ascending order."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
-def _lowest(mask: int, count: int) -> int:
-    """Return the `count` lowest nodes of a set, or all."""
-    chosen = 0
-    while count > 0 and mask:
-        low = mask & -mask
-        chosen, mask, count = chosen | low, mask ^ low, count - 1
-    return chosen
-
-
-class Plan:
-    """Which nodes are free when, as far as known now: a row for each instant at which that changes.
-
-    Attributes:
-        wakes: node that is off -> when it can begin to boot. Such a node is not free until it has booted.
-        jobs: job in the plan -> begin, end, and its nodes.
-    """
-
-    def __init__(self, now: float, free_from: Sequence[float], wakes: dict[int, float]) -> None:
-        """Plan that node i is free from `free_from[i]` on, s."""
-        self.begin = sorted({now, *(time for time in free_from if now < time < HORIZON)})
-        self.free = [sum(1 << node for node, time in enumerate(free_from) if time <= at) for at in self.begin]
-        self.wakes, self.jobs = wakes, dict[int, tuple[float, float, int]]()
-        self._off: dict[int, float] = {}  # node -> its shutdown in this plan
-        for time in wakes.values():
-            self._split(time)
-
-    def copy(self) -> Plan:
-        """Return a copy, whose jobs may be changed."""
-        made = object.__new__(Plan)
-        made.begin, made.free, made.jobs = [*self.begin], [*self.free], {**self.jobs}
-        made.wakes, made._off = self.wakes, self._off
-        return made
-
-    def end(self, row: int) -> float:
-        """Return the end of a row."""
-        return self.begin[row + 1] if row + 1 < len(self.begin) else HORIZON
-
-    def fit(self, count: int, duration: float) -> tuple[float, int] | None:
-        """Return the first begin at which `count` nodes are free for `duration`, and the lowest such nodes."""
-        for row, begin in enumerate(self.begin):
-            mask, last = self.free[row], row
-            while mask.bit_count() >= count:
-                if self.end(last) >= begin + duration:
-                    return begin, _lowest(mask, count)
-                last += 1
-                mask &= self.free[last]
-        return None
-
-    def add(self, job: int, count: int, duration: float) -> tuple[float, int] | None:
-        """Add a job where it fits first, and return its begin and its nodes; None: it fits nowhere."""
-        if found := self.fit(count, duration):
-            begin, mask = found
-            self._change(mask, begin, begin + duration, free=False)
-            self.jobs[job] = begin, begin + duration, mask
-        return found
-
-    def remove(self, job: int) -> None:
-        """Remove a job, if the plan has it."""
-        if job in self.jobs:
-            begin, end, mask = self.jobs.pop(job)
-            self._change(mask, begin, end, free=True)
-
-    def during(self, begin: float, end: float) -> int:
-        """Return the nodes that are free from `begin` to `end`."""
-        mask = -1
-        for at, free in zip(self.begin, self.free, strict=True):
-            if begin <= at < end:
-                mask &= free
-        return mask
-
-    def switch_off(self, nodes: int) -> int:
-        """Switch nodes off after their last job; return those that are switched off now."""
-        now = 0
-        for node in _nodes(nodes & self.free[-1]):
-            busy = [row for row, free in enumerate(self.free) if not free >> node & 1]
-            self._off[node] = when = self.end(busy[-1]) if busy else self.begin[0]
-            self._change(1 << node, when, HORIZON, free=False)
-            now |= (when == self.begin[0]) << node
-        return now
-
-    def cancel_off(self, nodes: int) -> None:
-        """Let nodes stay on that `switch_off` switched off."""
-        for node in _nodes(nodes):
-            if node in self._off:
-                self._change(1 << node, self._off.pop(node), HORIZON, free=True)
-
-    def boot(self, nodes: int, boot_s: float) -> int:
-        """Boot nodes as soon as possible; return those whose boot begins now."""
-        now = 0
-        for node in _nodes(nodes):
-            when = self.wakes.pop(node)
-            self._change(1 << node, when + boot_s, HORIZON, free=True)
-            now |= (when == self.begin[0]) << node
-        return now
-
-    def first_wakes(self, count: int, among: int) -> int:
-        """Return the first `count` nodes that can begin to boot, lowest numbers first."""
-        order = sorted((when, node) for node, when in self.wakes.items() if among >> node & 1)
-        return sum(1 << node for _, node in order[:count])
-
-    def delay(self, load: float, now: float) -> float:
-        """Return the time in which a load, node s, is done from now on, if it is cut to fit what is free, s."""
-        row, at = max((row for row, begin in enumerate(self.begin) if begin <= now), default=0), now
-        while load > 0 and row < len(self.begin):
-            count, end = self.free[row].bit_count(), self.end(row)
-            area = count * max(0.0, end - max(now, self.begin[row]))
-            if area <= load:
-                load, at, row = load - area, end, row + 1
-            else:
-                load, at = 0.0, at + load / count
-        return (HORIZON if load > 0 else at) - now
-
-    def _split(self, time: float) -> None:
-        """Begin a row at an instant, if none does and the plan has not ended."""
-        row = next((row for row, begin in enumerate(self.begin) if begin >= time), len(self.begin))
-        if time < HORIZON and (row == len(self.begin) or self.begin[row] != time):
-            self.begin.insert(row, time)
-            self.free.insert(row, self.free[row - 1])
-
-    def _change(self, mask: int, begin: float, end: float, *, free: bool) -> None:
-        self._split(begin)
-        self._split(end)
-        for row, at in enumerate(self.begin):
-            if begin <= at < end:
-                self.free[row] = self.free[row] | mask if free else self.free[row] & ~mask
 
 
 @dataclass
@@ -329,8 +193,8 @@ class Simulation:
         start, nodes = self.held.pop(job)
         killed = self.jobs.over_limit is OverLimit.KILL and self.jobs.run_time[job] > self.jobs.limit[job]
         self.record.end[job], self.record.state[job] = now, JobState.KILLED if killed else JobState.COMPLETED
-        self.cluster.ledger.add(job, [*_nodes(nodes)], start, now)
-        for node in _nodes(nodes):
+        self.cluster.ledger.add(job, [*nodes_in(nodes)], start, now)
+        for node in nodes_in(nodes):
             self.busy_until[node] = now
 
     def _switched(self, event: _Event, now: float) -> None:
@@ -339,7 +203,7 @@ class Simulation:
             self.booting, self.on = self.booting & ~event.nodes, self.on | event.nodes
         else:
             self.stopping, self.off = self.stopping & ~event.nodes, self.off | event.nodes
-        for node in _nodes(event.nodes):
+        for node in nodes_in(event.nodes):
             self.busy_until[node] = now
             self.record.power.add(node, now, self.DONE[event.kind])
 
@@ -351,9 +215,9 @@ class Simulation:
         under_way = self.booting | self.stopping
         for _, nodes in self.held.values():
             under_way |= nodes
-        for node in _nodes(under_way):
+        for node in nodes_in(under_way):
             self.busy_until[node] = max(self.busy_until[node], late)
-        wakes = dict.fromkeys(_nodes(self.off), now) | {n: self.busy_until[n] for n in _nodes(self.stopping)}
+        wakes = dict.fromkeys(nodes_in(self.off), now) | {n: self.busy_until[n] for n in nodes_in(self.stopping)}
         self.plan = Plan(now, [HORIZON if node in wakes else time for node, time in enumerate(self.busy_until)], wakes)
         return self.plan
 
@@ -366,14 +230,14 @@ class Simulation:
                 self.queue.remove(job)
                 self.held[job] = now, nodes
                 self.record.start[job] = self.record.launched[job] = now
-                for node in _nodes(nodes):
+                for node in nodes_in(nodes):
                     self.busy_until[node] = end
                 self._add(now + self.work[job], _Event("end", job))
         for nodes, kind, state, lasts, planned in (
             (on, "on", PowerState.BOOT, self.boot_s, self.planned_boot_s),
             (off, "off", PowerState.SHUTDOWN, self.shutdown_s, self.planned_shutdown_s),
         ):
-            for node in _nodes(nodes):
+            for node in nodes_in(nodes):
                 self.busy_until[node] = now + planned
                 self.record.power.add(node, now, state)
             if nodes:
@@ -464,7 +328,7 @@ class Simulation:
 
     def _mark_idle(self, now: float) -> None:
         free = self.plan.free[0]
-        for node in _nodes(free & ~self.idle):
+        for node in nodes_in(free & ~self.idle):
             self.idle_since[node] = now
         self.idle = free
 
@@ -473,16 +337,16 @@ class Simulation:
         if not self.queue or not self.off_idle:
             return 0
         off = sum(1 << node for node, when in self.plan.wakes.items() if when <= self.plan.begin[0])
-        off = _lowest(off, self.off_idle)
+        off = lowest(off, self.off_idle)
         head = self._head_in(self.plan.copy())
         idle, usable = self.idle & ~(head[1] if head else 0), (self.idle | off) & ~(head[1] if head else 0)
         boots = 0
         for job in self.queue:
             if self.size[job] <= usable.bit_count():
-                nodes = _lowest(idle, self.size[job])
+                nodes = lowest(idle, self.size[job])
                 idle &= ~nodes
                 # The lowest usable nodes may be among these: such a job gets too few.
-                nodes |= _lowest(usable, self.size[job] - nodes.bit_count())
+                nodes |= lowest(usable, self.size[job] - nodes.bit_count())
                 boots, usable, off = boots | off & nodes, usable & ~nodes, off & ~nodes
         return boots
 
@@ -491,9 +355,9 @@ class Simulation:
         if self.booting or self.to_on:
             return
         rest_s = self.rule.rest_s
-        rested = sum(1 << node for node in _nodes(self.idle) if self.idle_since[node] <= now - rest_s)
+        rested = sum(1 << node for node in nodes_in(self.idle) if self.idle_since[node] <= now - rest_s)
         needed = 0 if head is None else self.size[head]
-        if nodes := _lowest(rested, self._on_soon.bit_count() - needed):
+        if nodes := lowest(rested, self._on_soon.bit_count() - needed):
             off = self.plan.switch_off(nodes)
             self._apply(now, off)
             self.off_idle += off.bit_count()
@@ -577,9 +441,9 @@ class Simulation:
         for free in self.plan.free:
             free &= among & ~chosen
             needed = free & spare & ~taken
-            more = _lowest(needed, min(most - taken.bit_count(), count - chosen.bit_count()))
+            more = lowest(needed, min(most - taken.bit_count(), count - chosen.bit_count()))
             taken, chosen, free = taken | more, chosen | more, free & ~needed
-            chosen |= _lowest(free, count - chosen.bit_count())
+            chosen |= lowest(free, count - chosen.bit_count())
         self.to_off |= chosen
         self.off_ruled += chosen.bit_count()
 
