@@ -1,7 +1,7 @@
 """The executor `batsched`: nodes that are switched off and on by plan, under the rules of a published program.
 
 Source: batsched, github.com/oar-team/batsched, commit 71f3c19 (`energy_bf_subpart_sleeper` and
-`energy_bf_monitoring_inertial`), whose rules are written anew here. A machine whose `sleep` has the rule `subpart` or
+`energy_bf_monitoring_inertial`), whose rules are written again here. A machine whose `sleep` has the rule `subpart` or
 `inertial` names this executor. docs/reference/power.md states the rules. The one policy is EASY backfilling with
 reservations of named nodes; jobs are rigid.
 
