@@ -96,13 +96,14 @@ def test_a_number_that_is_too_large_is_not_called_no_number(tmp_path: Path) -> N
         tb.import_run(path, side="real", nodes=2)
 
 
-def test_a_reversed_mapping_is_an_error_that_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pairs", ["x,a\ny,b\n", "a,x\nb,y\n"])
+def test_the_columns_of_a_mapping_are_in_either_order(pairs: str, tmp_path: Path) -> None:
     path, mapping = tmp_path / "t.csv", tmp_path / "map.csv"
-    path.write_text("id,submit,start,end,nodes\nx,0,0,60,1\ny,5,60,90,1\n")
-    mapping.write_text("a,x\nb,y\n")
+    path.write_text("id,submit,start,end,nodes\ny,5,60,90,1\nx,0,0,60,1\n")
+    mapping.write_text(pairs)
     (tmp_path / "w.csv").write_text("job_id,submit_time,run_time,nodes\na,0,60,1\nb,5,30,1\n")
-    with pytest.raises(InputError, match="the two columns of the mapping are reversed"):
-        tb.import_run(path, side="predicted", workload=tmp_path / "w.csv", nodes=1, match=mapping)
+    run = tb.import_run(path, side="predicted", workload=tmp_path / "w.csv", nodes=1, match=mapping)
+    assert run.jobs.set_index("job_id")["start"].to_dict() == {"a": 0.0, "b": 60.0}
 
 
 @pytest.mark.parametrize("text", ["-", "NA", "n/a", "0", "null"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,17 +21,17 @@ other|1000|1020|n6
 """
 
 
-def run_with(changed_s: float, cancelled_s: float, asked_s: float) -> Any:
+def run_with(changed_s: float, cancelled_s: float, asked_s: float, pauses: Sequence[dict[str, float]] = ()) -> Any:
     """Return a run of two jobs, of which the first one expands, and the other one ends before it would."""
     rows = [("j0", 0, 2, 0.2, 20.6), ("j0", 2, 2, changed_s - 1000.0, 20.6), ("j1", 4, 1, 10.0, 15.9)]
     nodes = [SimpleNamespace(name=f"n{number}") for number in range(1, 6)]
     return SimpleNamespace(
-        info=SimpleNamespace(nodes=nodes, batch={"epoch_s": 1000.0}, speed=1.0),
+        info=SimpleNamespace(nodes=nodes, batch={"epoch_s": 1000.0}, speed=1.0, pauses=pauses),
         jobs=pd.DataFrame({"job_id": ["j0", "j1"]}),
         allocations=pd.DataFrame(rows, columns=["job_id", "node", "count", "start", "end"]),
         reconfigurations=pd.DataFrame(
             [("j0", "applied", asked_s - 1000.0, changed_s - 1000.0), ("j1", "cancelled", cancelled_s, float("nan"))],
-            columns=["job_id", "state", "asked", "applied"],
+            columns=["job_id", "state", "asked", "ended"],
         ),
     )
 
@@ -64,3 +65,12 @@ def test_nodes_and_times_are_compared(
     if not defects:
         assert (found.jobs, found.rows) == (2, len(sacct.splitlines()) - 2)
         assert re.fullmatch(r"2 jobs, [34] sizes, [45] times: -0\.\d0 to \+0\.00 s; 0 defects", str(found))
+
+
+@pytest.mark.parametrize(("at_s", "defects"), [(9.0, 0), (12.5, 2)])
+def test_a_change_that_a_resumed_replay_finds_may_be_at_any_time_of_the_pause(
+    monkeypatch: pytest.MonkeyPatch, at_s: float, defects: int
+) -> None:
+    monkeypatch.setattr(accounting, "prefix_of", lambda run: "t-")
+    run = run_with(1013.4, 15.0, 1013.4, [{"at": at_s, "wall_s": 13.4 - at_s}])
+    assert len(agreement(lambda *command, **environment: ROWS, run).defects) == defects  # type: ignore[arg-type]

@@ -144,7 +144,7 @@ class Observed:
             return self
         submit = self.floats("submit")
         if self.unix and not np.isfinite(submit).any():
-            what = "the times are dates, and the file has no submit times, so that --speed has no origin"
+            what = "the times are dates, and the file has no submit times: a speed has no origin"
             raise InputError(what, where=self.where, hint="name the column of submit times: --columns submit=NAME")
         origin = float(np.nanmin(submit)) if self.unix else 0.0
 
