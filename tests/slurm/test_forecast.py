@@ -594,7 +594,7 @@ def call(state: Path, *options: str) -> str:
 
 
 def test_the_command_prints_a_table(state: Path) -> None:
-    head, job, held = call(state).splitlines()
+    head, job, held, _ = call(state).splitlines()
     assert " ".join(head.split()) == (
         "job user partition asked start 80 %: from to Slurm's estimate waits for no forecast"
     )

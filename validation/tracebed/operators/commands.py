@@ -22,6 +22,7 @@ from tracebed.cli.options import (
     SIZE,
     Family,
     check_alone,
+    chosen,
     gathered,
     json_option,
     option,
@@ -31,6 +32,7 @@ from tracebed.cli.options import (
     set_option,
     shared,
 )
+from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import FORECAST, WHATIF
 
@@ -284,6 +286,17 @@ class Forecasting:
     """What a forecast learns from, and how it draws."""
 
     log: Path = option(required=True, metavar="LOG", help="Accounting of the cluster, or a workload made of it.")
+    only: tuple[str, ...] = option(
+        metavar="KEY=VALUE",
+        help="Print only these jobs: job=ID, user=NAME, account=NAME or partition=NAME; several values with commas; "
+        "may be repeated.",
+    )
+    would_start: str = option(
+        default="",
+        metavar="KEY=VALUE,...",
+        help="Forecast a job that is not submitted yet: nodes=4,partition=gpu,time=12:00:00. Further keys: cores, "
+        "gres, memory, features, user, account, qos.",
+    )
     repetitions: int = option(
         type=click.IntRange(2, 10_000),
         default=16,
@@ -314,6 +327,9 @@ def forecast(
     teaches how long the jobs of each user run, and which jobs will be submitted. It must have the names of users:
     --keep names, here or when it is cleaned.
 
+    With --would-start, the job is the last of the queue. With user=NAME, it has the priority of a new job of this user.
+    cores are those on all nodes (one on each node by default), gres and memory those on each node.
+
     \b
     Commands of the files:
       scontrol show config > config.txt
@@ -329,10 +345,19 @@ def forecast(
     Example:
       tracebed forecast state --log accounting/ --keep names
       tracebed forecast --log january.parquet -o starts.csv
+      tracebed forecast --log january.parquet --would-start nodes=4,time=12:00:00
     """
+    wanted = chosen("--only", forecasting.only)
     history = load_workload(forecasting.log, equal_nodes=False, **reading.keywords)
-    with progress("simulating"):
-        found = tb.forecast(state, history, repetitions=forecasting.repetitions, seed=forecasting.seed)
+    with progress("simulating", total=forecasting.repetitions) as bar:
+        found = tb.forecast(
+            state,
+            history,
+            repetitions=forecasting.repetitions,
+            seed=forecasting.seed,
+            would_start=forecasting.would_start,
+            on_progress=bar.update,
+        ).only(wanted)
     for note in found.notes:
         warn(note)
     if output is not None:
@@ -348,7 +373,8 @@ def forecast(
 def _print(found: Forecast) -> None:
     rows: list[list[Any]] = []
     for row in found.table.to_dict("records"):
-        asked = f"{row['cores']} {'core' if row['cores'] == 1 else 'cores'}, {duration_text(row['limit_s'])}"
+        gpus = [counted(row["gpus"], "GPU")] if row["gpus"] else []
+        asked = ", ".join([counted(row["cores"], "core"), *gpus, duration_text(row["limit_s"])])
         times = [_clock(row[name], found.instant) for name in ("start", "earliest", "latest", "slurm")]
         rows.append([row["job_id"], row["user"], row["partition"], asked, *times, row["waits"], row["reason"]])
     columns = ["job", "user", "partition", "asked", "start", "80 %: from", "to", "Slurm's estimate", "waits for"]
@@ -356,6 +382,7 @@ def _print(found: Forecast) -> None:
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     print_table(columns, rows, spare=["asked", "user", "waits for"])
+    click.echo(found.sentence)
     emit(f"state of {found.instant:%Y-%m-%d %H:%M:%S}, clock of the cluster; {found.members} simulations")
 
 

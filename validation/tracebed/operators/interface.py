@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,16 @@ from tracebed.api.arguments import AnyCalibration, loaded_calibration
 from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
+from tracebed.converters.workload import FloatArray
 from tracebed.ground import bounds
+from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import FORECAST
 from tracebed.ground.progress import reporter
 from tracebed.ground.registry import one_of
 from tracebed.machine.calendar import Calendar
+from tracebed.operators.prospective_job import ID as NOT_SUBMITTED
+from tracebed.operators.prospective_job import with_job
 from tracebed.operators.whatif import log as logs
 from tracebed.operators.whatif import page, pictures, study
 from tracebed.operators.whatif.change import Change
@@ -30,6 +34,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.outages import outages_of
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.changes import Addition
+from tracebed.slurm.gres import gres_of
 from tracebed.slurm.live_state import ask
 from tracebed.slurm.simulation.forecast import Starts
 from tracebed.slurm.simulation.forecast import forecast as simulate
@@ -280,14 +285,53 @@ class Forecast:
         table: a row for each waiting job, the earliest start first: `job_id`, `user`, `account`, `partition`, `nodes`
             (smallest number), `cores`, `limit_s`, `priority`; `start` (median), `earliest` and `latest` (80 %
             interval) and `slurm` (Slurm's own estimate), times on the clock of the cluster; `waits`, why the job waits
-            in the words of squeue, and for what; and `reason`, why there is no forecast.
+            in the words of squeue, and for what; `reason`, why there is no forecast; and `gpus`, on all nodes.
         notes: what the state has that is not modeled, and what the log lacks, one sentence each.
+        starts: the start of each row of the table in each simulation, s on the clock of the cluster since 1970, shape
+            (rows, members); NaN: the job does not start.
+        selected: whether the table has only some of the waiting jobs.
     """
 
     instant: datetime
     members: int
     table: pd.DataFrame
     notes: tuple[str, ...]
+    starts: FloatArray
+    selected: bool = False
+
+    def only(self, wanted: Mapping[str, Collection[str]]) -> Forecast:
+        """Return the forecast of some of the jobs, which all others still delay.
+
+        Args:
+            wanted: `job`, `user`, `account` or `partition` -> accepted values. The id of an array means all its tasks.
+
+        Raises:
+            InputError: a key is unknown.
+        """
+        if not wanted:
+            return self
+        chosen = np.ones(len(self.table), dtype=bool)
+        for key, values in wanted.items():
+            one_of("key of a job", key, ("job", "user", "account", "partition"))
+            own = self.table["job_id" if key == "job" else key].astype(str)
+            chosen &= (own.isin([*values]) | (own.str.partition("_")[0].isin([*values]) & (key == "job"))).to_numpy()
+        return replace(self, table=self.table[chosen].reset_index(drop=True), starts=self.starts[chosen], selected=True)
+
+    @property
+    def sentence(self) -> str:
+        """When the last of the jobs that wait now starts, with the interval of 80 %."""
+        known = (self.table["reason"] == "").to_numpy()
+        jobs = counted(int(known.sum()), "job")
+        if not known.any():
+            return "no job with a forecast" if len(known) else "no job"
+        every = np.where(np.isnan(self.starts[known]), np.inf, self.starts[known]).max(axis=0)
+        low, middle, high = (_times(each)[0] for each in _interval(every[np.newaxis]))
+        text = f"{_when(middle, self.instant, day=True)} ({_when(low, middle)} to {_when(high, middle)})"
+        without = "" if known.all() else f"; {counted(int((~known).sum()), 'job')} without a forecast"
+        if self.selected:
+            subject = "the job" if len(known) == 1 else f"the last of these {jobs}"
+            return f"{subject} starts {text}{without}"
+        return f"the queue drains {text}: the last of {jobs} starts{without}"
 
     def to_csv(self, path: Path | str, *, replace: bool = False) -> None:
         """Write the table to a file.
@@ -305,7 +349,7 @@ class Forecast:
             table[name] = table[name].dt.strftime("%Y-%m-%dT%H:%M:%S")
         rows = table.astype(object).where(table.notna(), None).to_dict("records")
         facts = {"instant": self.instant.isoformat(), "members": self.members, "interval": 0.8}
-        return {**facts, "notes": self.notes, "jobs": rows}
+        return {**facts, "sentence": self.sentence, "notes": self.notes, "jobs": rows}
 
 
 def forecast(
@@ -315,6 +359,8 @@ def forecast(
     repetitions: int = MEMBERS,
     seed: int = 0,
     arrivals: bool = True,
+    would_start: str = "",
+    on_progress: Callable[[int], None] | None = None,
 ) -> Forecast:
     """Forecast when the waiting jobs of a Slurm cluster start.
 
@@ -328,9 +374,14 @@ def forecast(
         repetitions: number of simulations.
         seed: seed of all draws.
         arrivals: whether jobs are submitted later, as in a window of the log.
+        would_start: forecast only a job that is not submitted yet, such as `nodes=4,partition=gpu,time=12:00:00`. It is
+            the last of the queue; with `user=NAME`, it has the priority of a new job of this user. Further keys:
+            `cores` (on all nodes), `gres` and `memory` (on each node), `features`, `account`, `qos`.
+        on_progress: called with the number of finished simulations.
 
     Raises:
-        InputError: a file is missing or is not the output of its command, or the log has no limits.
+        InputError: a file is missing or is not the output of its command, the log has no limits, or `would_start` is
+            invalid.
         TestbedError: Slurm does not answer.
 
     Example:
@@ -341,15 +392,34 @@ def forecast(
         raise InputError(f"{repetitions} repetitions have no interval", hint="use 2 or more")
     folder = Path("slurm" if state is None else state)
     found = state_of(ask() if state is None else read_folder(folder), folder)
-    history = read_workload(log, equal_nodes=False) if isinstance(log, str | Path) else log
-    starts = simulate(found, history, repetitions, seed, arrivals=arrivals)
-    return Forecast(_instant(found.instant), repetitions, _starts_table(starts), starts.notes)
+    found = with_job(found, would_start) if would_start else found
+    done = reporter("simulating", repetitions, on_progress)
+    starts = simulate(found, _workload(log), repetitions, seed, arrivals=arrivals, on_progress=done)
+    table = _starts_table(starts)
+    order = table.pop("order").to_numpy(dtype=int)
+    made = Forecast(_instant(found.instant), repetitions, table, starts.notes, starts.starts[order])
+    return made.only({"job": [NOT_SUBMITTED]}) if would_start else made
+
+
+def _interval(every: FloatArray) -> Any:
+    """Return the ends and the middle of the intervals of starts, s, of which those that do not happen are infinite."""
+    with np.errstate(invalid="ignore"):  # by "weibull", a further member lies inside as often, however few there are
+        low, middle, high = np.quantile(every, (INTERVAL[0], 0.5, INTERVAL[1]), axis=1, method="weibull")
+    return low, middle, high
+
+
+def _when(time: datetime, beside: datetime, *, day: bool = False) -> str:
+    """Return a time in words: with its day if this is not that of `beside`, or if `day`; within a week by its name."""
+    if time != time:  # NaT
+        return "at an unknown time"
+    days = abs((time.date() - beside.date()).days)
+    clock = f"{time:%H:%M}"
+    return f"on {time:{'%A' if days < 7 else '%Y-%m-%d'}} at {clock}" if days or day else clock
 
 
 def _starts_table(starts: Starts) -> pd.DataFrame:
     every = np.where(np.isnan(starts.starts), np.inf, starts.starts)  # a job that a simulation does not start is late
-    with np.errstate(invalid="ignore"):  # by "weibull", a further member lies inside as often, however few there are
-        low, middle, high = np.quantile(every, (INTERVAL[0], 0.5, INTERVAL[1]), axis=1, method="weibull")
+    low, middle, high = _interval(every)
     jobs = starts.jobs
     table = pd.DataFrame(
         {
@@ -360,6 +430,8 @@ def _starts_table(starts: Starts) -> pd.DataFrame:
             "slurm": _times([job.estimate if job.estimate else np.nan for job in jobs]),
             "waits": waits_for(jobs),
             "reason": list(starts.reasons),
+            "gpus": [gres_of(job.gres).get("gpu", 0) * job.fewest for job in jobs],
+            "order": range(len(jobs)),
         }
     )
     return table.sort_values("start", kind="stable", ignore_index=True)

@@ -62,6 +62,8 @@ HORIZON = 2.0
 """Later jobs are submitted until this multiple of the time after which the last waiting job starts without them."""
 UNKNOWN_RESERVATION = "Reservation: unknown (no reservation.txt, or not in it)"
 INCOMPLETE = "another component of its heterogeneous job has no forecast"
+UNRANKED = -1
+"""Priority of a job that is not submitted yet: as that of a later job, it follows from the rules."""
 UNAVAILABLE = "no available nodes of its partition can run it"
 
 
@@ -78,8 +80,19 @@ class Starts:
     notes: tuple[str, ...]
 
 
-def forecast(state: ClusterState, log: Workload, members: int, seed: int, *, arrivals: bool = True) -> Starts:
-    """Forecast the starts of the waiting jobs. Run times and, with `arrivals`, later jobs are drawn from the log."""
+def forecast(
+    state: ClusterState,
+    log: Workload,
+    members: int,
+    seed: int,
+    *,
+    arrivals: bool = True,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> Starts:
+    """Forecast the starts of the waiting jobs. Run times and, with `arrivals`, later jobs are drawn from the log.
+
+    `on_progress` is called with the number of finished members.
+    """
     learnt = RunTimes(log)
     if not learnt.jobs:
         hint = "give the accounting of a month or more, with Timelimit"
@@ -88,7 +101,7 @@ def forecast(state: ClusterState, log: Workload, members: int, seed: int, *, arr
     ensemble = _Ensemble(state, learnt, rng)
     starts = np.full((len(ensemble.waiting), members), np.nan)
     if ensemble.rows:
-        starts[ensemble.rows] = ensemble.starts(log if arrivals else None, members)
+        starts[ensemble.rows] = ensemble.starts(log if arrivals else None, members, on_progress)
     notes = (*state.notes, *_unknown_users(state, learnt))
     for row in ensemble.rows:
         missing = int(np.isnan(starts[row]).sum())
@@ -112,7 +125,7 @@ def _never(job: LiveJob) -> str:
 
 def _unknown_users(state: ClusterState, learnt: RunTimes) -> Iterator[str]:
     """Yield a sentence about the users that the log does not have."""
-    users = {job.user for job in state.jobs}
+    users = {job.user for job in state.jobs if job.user}
     known = len(users & learnt.users)
     if known < len(users):
         hint = "" if known else " (read it with --keep names)"
@@ -185,7 +198,7 @@ class _Ensemble:
                     reasons[row], again = "Dependency", True
         return reasons, requests
 
-    def starts(self, log: Workload | None, members: int) -> FloatArray:
+    def starts(self, log: Workload | None, members: int, on_progress: Callable[[int], None]) -> FloatArray:
         """Return the starts of the jobs `rows`, s on the clock of the cluster, shape (jobs, members)."""
         draws = Draws(self._learnt, members, self._rng)
         drawn = np.array([self._run_times(job, draws) for job in self._jobs[: self._count]])[self._leaders()][
@@ -200,7 +213,11 @@ class _Ensemble:
             inputs, later = self._with_later(log, HORIZON * (last - self._begin) + 60.0, members)
         with ThreadPoolExecutor(os.cpu_count()) as threads:  # the engine runs outside the interpreter
             every = (self._drawn(inputs, drawn[:, member], later[member]) for member in range(members))
-            return np.array([*threads.map(self._simulated, every)]).T + self._zero
+            simulated: list[list[float]] = []
+            for starts in threads.map(self._simulated, every):
+                simulated.append(starts)
+                on_progress(len(simulated))
+            return np.array(simulated).T + self._zero
 
     def _leaders(self) -> list[int]:
         """Return the job with whose end each job ends: the first component of its heterogeneous job, or itself."""
@@ -401,16 +418,16 @@ class StateInputs:
         static = [self._static(request, number) for request, number in zip(requests, partition, strict=True)]
         fixed = [
             self._fixed(job, fair * users.factors[users.of_job[k]], static[k] - static[first[k]])
-            if k < known
+            if k < known and job.priority != UNRANKED
             else static[k]
             for k, job in enumerate(jobs)
         ]
         beyond: dict[str, list[float]] = defaultdict(list)  # of a user: by which priorities exceed what is static
         for k, job in enumerate(jobs[:live]):
-            if job.start is None:
+            if job.start is None and job.priority != UNRANKED:
                 for name in (job.user, ""):
                     beyond[name].append(fixed[k] - static[k])
-        for k in range(known, len(jobs)):
+        for k in [k for k, job in enumerate(jobs) if k >= known or job.priority == UNRANKED]:
             more = beyond.get(jobs[k].user) or beyond.get("")
             fixed[k] += fmean(more) if more else 0.0
         count = len(jobs)
