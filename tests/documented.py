@@ -19,6 +19,7 @@ from tests.oracles import slurm_forecasts
 from tests.oracles.validations import make_validation
 from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode
+from tracebed.operators.judgment import collect
 from tracebed.slurm.state import COMMANDS
 from tracebed.validation.verdict.baseline import Baseline
 
@@ -253,6 +254,17 @@ def cluster_state(path: Path) -> None:
         (path / f"{part}.txt").write_text(recording["states"][0][part])
 
 
+def collected_states(path: Path) -> None:
+    """Write the first recorded states of a Slurm cluster, as `forecast --collect` does."""
+    for state in slurm_forecasts.recorded(sorted(slurm_forecasts.FOLDER.glob("*.json.xz"))[0])["states"][:6]:
+        collect(path, {part: state[part] for part in COMMANDS.keys() & state.keys()})
+
+
+def accounting_of_states(path: Path) -> None:
+    """Write the accounting of the cluster of `collected_states`."""
+    path.write_text(slurm_forecasts.recorded(sorted(slurm_forecasts.FOLDER.glob("*.json.xz"))[0])["sacct"])
+
+
 def helios(path: Path) -> None:
     """Write a table of jobs of Helios."""
     header = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue"
@@ -343,6 +355,8 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "log": perlmutter,
     "perlmutter.yaml": venus,
     "state": cluster_state,
+    "states": collected_states,
+    "history.txt": accounting_of_states,
     "resv.txt": reservations,
     "outages.csv": outages,
     "twenty.csv": lambda path: path.write_text((ROOT / "docs/reference/twenty.csv").read_text(encoding="utf-8")),

@@ -265,6 +265,7 @@ PRINTED_BY: dict[str, tuple[str, ...]] = {
     "orchestrator/tracebed/orchestrator/scheduling/": ("simulate", "replay"),
     "orchestrator/tracebed/slurm/simulation/forecast.py": ("forecast",),
     "validation/tracebed/operators/prospective_job.py": ("forecast",),
+    "validation/tracebed/operators/judgment.py": ("forecast",),
     "orchestrator/tracebed/slurm/": ("simulate",),
     "orchestrator/tracebed/orchestrator/simulation/": ("simulate",),
     "orchestrator/tracebed/orchestrator/watching/openmetrics.py": ("watch", "replay"),

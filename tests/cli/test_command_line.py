@@ -19,7 +19,7 @@ from tracebed.cli.groups import Sectioned
 
 MOST_COMMANDS = 20
 """The steps from a workload to a verdict, and two commands for operators of a cluster: `whatif` and `forecast`."""
-MOST_OPTIONS = 116
+MOST_OPTIONS = 118
 """Distinct options of all commands. An option that several commands have counts once."""
 WIDTH = 80
 

@@ -285,7 +285,15 @@ def _of_outages(each: JobClass) -> list[Any]:
 class Forecasting:
     """What a forecast learns from, and how it draws."""
 
-    log: Path = option(required=True, metavar="LOG", help="Accounting of the cluster, or a workload made of it.")
+    log: Path | None = option(metavar="LOG", help="Accounting of the cluster, or a workload made of it.  [required]")
+    collect: Path | None = option(
+        metavar="FOLDER",
+        help="Only save the present state to FOLDER, for --judge. A timer repeats the command.",
+    )
+    judge: Path | None = option(
+        metavar="FOLDER",
+        help="Compare forecasts and Slurm's estimates for the states in FOLDER with what happened, by LOG.",
+    )
     only: tuple[str, ...] = option(
         metavar="KEY=VALUE",
         help="Print only these jobs: job=ID, user=NAME, account=NAME or partition=NAME; several values with commas; "
@@ -306,10 +314,16 @@ class Forecasting:
     seed: int = shared(seed_option)
 
 
+READING = ("format", "time_zone", "keep")
+"""The options of a log that `tracebed forecast` has."""
+JUDGED = ("partition", "forecasts", "mean wait", "error", "Slurm's error", "bias", "Slurm's bias", "in 80 % interval")
+"""Columns of the table of --judge."""
+
+
 @click.command()
 @click.argument("state", type=PATH, required=False)
 @gathered("forecasting", Forecasting)
-@gathered("reading", Reading, "format", "time_zone", "keep")
+@gathered("reading", Reading, *READING)
 @output_option("Table to write, a CSV file.", FORECAST, required=False)
 @json_option
 def forecast(
@@ -330,6 +344,9 @@ def forecast(
     With --would-start, the job is the last of the queue. With user=NAME, it has the priority of a new job of this user.
     cores are those on all nodes (one on each node by default), gres and memory those on each node.
 
+    With --collect and --judge, the forecasts are compared with what happened, beside Slurm's own estimates. The log
+    reaches from a month before the first state beyond the last one; each forecast learns only from what was known.
+
     \b
     Commands of the files:
       scontrol show config > config.txt
@@ -347,6 +364,16 @@ def forecast(
       tracebed forecast --log january.parquet -o starts.csv
       tracebed forecast --log january.parquet --would-start nodes=4,time=12:00:00
     """
+    if forecasting.collect is not None:
+        check_alone("collect", ())
+        emit(f"state: {tb.collect_state(forecasting.collect)}")
+        return
+    if forecasting.log is None:
+        raise InputError("the log is missing", hint="give the accounting of a month or more: --log LOG")
+    if forecasting.judge is not None:
+        check_alone("judge", ("log", "repetitions", "seed", *READING, "output", "replace", "as_json"))
+        judge_states(forecasting.judge, forecasting, reading, output, replace=replace, as_json=as_json)
+        return
     wanted = chosen("--only", forecasting.only)
     history = load_workload(forecasting.log, equal_nodes=False, **reading.keywords)
     with progress("simulating", total=forecasting.repetitions) as bar:
@@ -368,6 +395,39 @@ def forecast(
         _print(found)
     if output is not None:
         emit(f"forecast: {output}")
+
+
+def judge_states(
+    folder: Path, forecasting: Forecasting, reading: Reading, output: Path | None, *, replace: bool, as_json: bool
+) -> None:
+    """Print how good the forecasts of the states of a folder were, and write a row for each."""
+    assert forecasting.log is not None
+    history = load_workload(forecasting.log, equal_nodes=False, **reading.keywords)
+    with progress("forecasting the states") as bar:
+        found = tb.judge_forecasts(
+            folder, history, repetitions=forecasting.repetitions, seed=forecasting.seed, on_progress=bar.update
+        )
+    for note in found.notes:
+        warn(note)
+    if output is not None:
+        found.to_csv(output, replace=replace)
+        emit(f"forecasts: {output}")
+    if as_json:
+        print_json("tracebed-forecast-judgment/1", found.to_json())
+        return
+    rows = []
+    for each in found.figures():
+        errors = [_signed(each[name]) for name in ("wait_s", "error_s", "slurm_error_s", "bias_s", "slurm_bias_s")]
+        inside = "" if math.isnan(each["inside"]) else f"{each['inside']:.0%}"
+        rows.append([each["partition"] or "all", each["forecasts"], *errors, inside])
+    print_table(JUDGED, rows)
+    unknown = int(found.table["real"].isna().sum())
+    emit(f"{counted(found.states, 'state')}; {counted(unknown, 'forecast')} of jobs without a known start, left out")
+
+
+def _signed(seconds: float) -> str:
+    """Return a duration that may be negative; empty: unknown."""
+    return "" if math.isnan(seconds) else f"{'-' if seconds < 0 else ''}{duration_text(abs(seconds))}"
 
 
 def _print(found: Forecast) -> None:

@@ -23,6 +23,8 @@ from tracebed.ground.outputs import FORECAST
 from tracebed.ground.progress import reporter
 from tracebed.ground.registry import one_of
 from tracebed.machine.calendar import Calendar
+from tracebed.operators import judgment
+from tracebed.operators.judgment import Judgment
 from tracebed.operators.prospective_job import ID as NOT_SUBMITTED
 from tracebed.operators.prospective_job import with_job
 from tracebed.operators.whatif import log as logs
@@ -38,7 +40,7 @@ from tracebed.slurm.gres import gres_of
 from tracebed.slurm.live_state import ask
 from tracebed.slurm.simulation.forecast import Starts
 from tracebed.slurm.simulation.forecast import forecast as simulate
-from tracebed.slurm.state import read_folder, state_of, waits_for
+from tracebed.slurm.state import ClusterState, read_folder, state_of, waits_for
 from tracebed.validation.pictures import Picture
 
 
@@ -394,11 +396,75 @@ def forecast(
     found = state_of(ask() if state is None else read_folder(folder), folder)
     found = with_job(found, would_start) if would_start else found
     done = reporter("simulating", repetitions, on_progress)
-    starts = simulate(found, _workload(log), repetitions, seed, arrivals=arrivals, on_progress=done)
+    made = _forecast(found, _workload(log), repetitions, seed, arrivals=arrivals, on_progress=done)
+    return made.only({"job": [NOT_SUBMITTED]}) if would_start else made
+
+
+def collect_state(folder: Path | str) -> Path:
+    """Save the present state of the Slurm cluster, for `judge_forecasts`; return its folder, named by its instant.
+
+    Args:
+        folder: folder of the states; it is made if it does not exist.
+
+    Raises:
+        InputError: Slurm is not installed, a state of this second exists, or the folder cannot be written.
+        TestbedError: Slurm does not answer.
+
+    Example:
+        >>> tb.collect_state("states")  # doctest: +SKIP
+        PosixPath('states/2026-01-31T12-00-00')
+    """
+    return judgment.collect(Path(folder), ask())
+
+
+def judge_forecasts(
+    folder: Path | str,
+    log: converters.Workload | Path | str,
+    *,
+    repetitions: int = MEMBERS,
+    seed: int = 0,
+    on_progress: Callable[[int], None] | None = None,
+) -> Judgment:
+    """Forecast each of the collected states, and compare the forecasts and Slurm's own estimates with what happened.
+
+    A forecast learns only from jobs that had ended before its state. The starts are those of the log, and those of jobs
+    that run in a later state. The last state has no forecast.
+
+    Args:
+        folder: folder of states (`collect_state`).
+        log: the accounting of the cluster, with the names of users, from a month before the first state on until the
+            last state or later.
+        repetitions: number of simulations of a state.
+        seed: seed of all draws.
+        on_progress: called with the number of finished states.
+
+    Raises:
+        InputError: there are fewer than two states, a state is incomplete, the log has no date, or no job of the log
+            had ended before a state.
+
+    Example:
+        >>> tb.judge_forecasts("states", "accounting").figures()[0]["inside"]  # doctest: +SKIP
+        0.83
+    """
+    bounds.check("number of repetitions", repetitions, 2, 10_000)
+    states, history = judgment.collected(Path(folder)), _workload(log)
+    happened = judgment.Happened(history, states)
+    done = reporter("forecasting the states", len(states) - 1, on_progress)
+    tables, notes = [], dict[str, None]()
+    for number, state in enumerate(states[:-1]):
+        own = _forecast(state, judgment.before(history, state.instant), repetitions, seed + number)
+        real = [happened.after(state.instant, job) for job in own.table["job_id"]]
+        tables.append(own.table.assign(instant=pd.Timestamp(own.instant), real=_times(real)))
+        notes.update(dict.fromkeys(own.notes))
+        done(number + 1)
+    return Judgment(pd.concat(tables, ignore_index=True), len(tables), tuple(notes))
+
+
+def _forecast(state: ClusterState, log: converters.Workload, repetitions: int, seed: int, **options: Any) -> Forecast:
+    starts = simulate(state, log, repetitions, seed, **options)
     table = _starts_table(starts)
     order = table.pop("order").to_numpy(dtype=int)
-    made = Forecast(_instant(found.instant), repetitions, table, starts.notes, starts.starts[order])
-    return made.only({"job": [NOT_SUBMITTED]}) if would_start else made
+    return Forecast(_instant(state.instant), repetitions, table, starts.notes, starts.starts[order])
 
 
 def _interval(every: FloatArray) -> Any:
