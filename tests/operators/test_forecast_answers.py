@@ -85,7 +85,7 @@ def test_gpus_of_all_nodes_are_in_the_table(queue: Path) -> None:
     two = waiting(7).replace("NumNodes=1 NumCPUs", wanted).replace("node=1", "node=2")
     file.write_text(f"{file.read_text()}{two}\n")
     assert dict(zip(*forecast_of(queue).table[["job_id", "gpus"]].to_numpy().T, strict=True))["7"] == 8
-    assert "4 cores, 8 GPUs, 1.7 h" in call(queue)
+    assert "4 cores, 8 GPUs, 1 h 40 min" in call(queue)
 
 
 # -- a job that is not submitted yet ----------------------------------------------------------------------------------

@@ -598,9 +598,9 @@ def test_the_command_prints_a_table(state: Path) -> None:
     assert " ".join(head.split()) == (
         "job user partition asked start 80 %: from to Slurm's estimate waits for no forecast"
     )
-    assert job.split()[:7] == ["3", "ann", "main", "4", "cores,", "1.7", "h"]
-    assert [word[:4] for word in job.split()[7:10]] == ["12:4", "12:4", "12:4"]
-    assert job.split()[10:] == ["Priority", "(0", "before", "it)"]
+    assert job.split()[:9] == ["3", "ann", "main", "4", "cores,", "1", "h", "40", "min"]
+    assert [word[:4] for word in job.split()[9:12]] == ["12:4", "12:4", "12:4"]
+    assert job.split()[12:] == ["Priority", "(0", "before", "it)"]
     assert held.split()[-1] == "JobHeldUser"
 
 

@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +20,7 @@ from tracebed.cli.options import (
     PATH,
     SIZE,
     Family,
+    OutputPath,
     check_alone,
     chosen,
     gathered,
@@ -32,6 +32,7 @@ from tracebed.cli.options import (
     set_option,
     shared,
 )
+from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import FORECAST, WHATIF
@@ -299,6 +300,13 @@ class Forecasting:
         help="Print only these jobs: job=ID, user=NAME, account=NAME or partition=NAME; several values with commas; "
         "may be repeated.",
     )
+    reports: tuple[Path, ...] = option(
+        "--report",
+        type=OutputPath(ReportFile("html")),
+        metavar="FILE|FOLDER",
+        help="Write a page (.html) with the next days of the queue: how it drains, reservations, and starts by "
+        f"partition; may be repeated: {FIGURES}.",
+    )
     would_start: str = option(
         default="",
         metavar="KEY=VALUE,...",
@@ -395,6 +403,13 @@ def forecast(
         _print(found)
     if output is not None:
         emit(f"forecast: {output}")
+    reports = by_kind(forecasting.reports)
+    if "html" in reports:
+        with progress("drawing the page"):
+            page = found.page(reports["html"])
+        emit(f"page: {page}")
+    if "figures" in reports:
+        save_figures(found, reports["figures"])
 
 
 def judge_states(
@@ -431,12 +446,7 @@ def _signed(seconds: float) -> str:
 
 
 def _print(found: Forecast) -> None:
-    rows: list[list[Any]] = []
-    for row in found.table.to_dict("records"):
-        gpus = [counted(row["gpus"], "GPU")] if row["gpus"] else []
-        asked = ", ".join([counted(row["cores"], "core"), *gpus, duration_text(row["limit_s"])])
-        times = [_clock(row[name], found.instant) for name in ("start", "earliest", "latest", "slurm")]
-        rows.append([row["job_id"], row["user"], row["partition"], asked, *times, row["waits"], row["reason"]])
+    rows = [found.row(row) for row in found.table.to_dict("records")]
     columns = ["job", "user", "partition", "asked", "start", "80 %: from", "to", "Slurm's estimate", "waits for"]
     columns.append("no forecast")
     if not any(row[-1] for row in rows):
@@ -444,10 +454,3 @@ def _print(found: Forecast) -> None:
     print_table(columns, rows, spare=["asked", "user", "waits for"])
     click.echo(found.sentence)
     emit(f"state of {found.instant:%Y-%m-%d %H:%M:%S}, clock of the cluster; {found.members} simulations")
-
-
-def _clock(time: datetime, instant: datetime) -> str:
-    """Return a time, with the date if it is not that of the state."""
-    if time != time:  # NaT
-        return ""
-    return f"{time:%H:%M:%S}" if time.date() == instant.date() else f"{time:%Y-%m-%d %H:%M:%S}"

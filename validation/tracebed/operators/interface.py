@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,13 +17,13 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
 from tracebed.converters.workload import FloatArray
 from tracebed.ground import bounds
-from tracebed.ground.display import counted
+from tracebed.ground.display import counted, time_text
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import FORECAST
 from tracebed.ground.progress import reporter
 from tracebed.ground.registry import one_of
 from tracebed.machine.calendar import Calendar
-from tracebed.operators import judgment
+from tracebed.operators import forecast_page, judgment
 from tracebed.operators.judgment import Judgment
 from tracebed.operators.prospective_job import ID as NOT_SUBMITTED
 from tracebed.operators.prospective_job import with_job
@@ -42,6 +42,7 @@ from tracebed.slurm.simulation.forecast import Starts
 from tracebed.slurm.simulation.forecast import forecast as simulate
 from tracebed.slurm.state import ClusterState, read_folder, state_of, waits_for
 from tracebed.validation.pictures import Picture
+from tracebed.validation.report.html import write_page
 
 
 class WhatIf(study.WhatIf):
@@ -291,6 +292,7 @@ class Forecast:
         notes: what the state has that is not modeled, and what the log lacks, one sentence each.
         starts: the start of each row of the table in each simulation, s on the clock of the cluster since 1970, shape
             (rows, members); NaN: the job does not start.
+        reservations: the advance reservations until the last start: `name`, `begin`, `end`, `nodes`.
         selected: whether the table has only some of the waiting jobs.
     """
 
@@ -299,6 +301,7 @@ class Forecast:
     table: pd.DataFrame
     notes: tuple[str, ...]
     starts: FloatArray
+    reservations: pd.DataFrame
     selected: bool = False
 
     def only(self, wanted: Mapping[str, Collection[str]]) -> Forecast:
@@ -334,6 +337,25 @@ class Forecast:
             subject = "the job" if len(known) == 1 else f"the last of these {jobs}"
             return f"{subject} starts {text}{without}"
         return f"the queue drains {text}: the last of {jobs} starts{without}"
+
+    def page(self, path: Path | str) -> Path:
+        """Write a page (.html): how the queue drains, reservations, starts by partition, and the jobs; return its path.
+
+        Raises:
+            InputError: the name does not end in .html, or the file cannot be written or replaced.
+        """
+        return write_page(forecast_page.render(self), Path(path))
+
+    def pictures(self) -> dict[str, Picture]:
+        """Return the pictures by name, for `tb.pictures`."""
+        return forecast_page.pictures(self)
+
+    def row(self, row: Mapping[Hashable, Any]) -> list[str]:
+        """Return a row of the table as texts: job, user, partition, request, times, and why it waits."""
+        gpus = [counted(row["gpus"], "GPU")] if row["gpus"] else []
+        asked = ", ".join([counted(row["cores"], "core"), *gpus, time_text(row["limit_s"])])
+        times = [_clock(row[name], self.instant) for name in ("start", "earliest", "latest", "slurm")]
+        return [row["job_id"], row["user"], row["partition"], asked, *times, row["waits"], row["reason"]]
 
     def to_csv(self, path: Path | str, *, replace: bool = False) -> None:
         """Write the table to a file.
@@ -464,7 +486,28 @@ def _forecast(state: ClusterState, log: converters.Workload, repetitions: int, s
     starts = simulate(state, log, repetitions, seed, **options)
     table = _starts_table(starts)
     order = table.pop("order").to_numpy(dtype=int)
-    return Forecast(_instant(state.instant), repetitions, table, starts.notes, starts.starts[order])
+    ends = starts.starts[~np.isnan(starts.starts)]
+    booked = _reservations(state, float(ends.max()) if ends.size else state.instant)
+    return Forecast(_instant(state.instant), repetitions, table, starts.notes, starts.starts[order], booked)
+
+
+def _reservations(state: ClusterState, last: float) -> pd.DataFrame:
+    """Return the reservations that begin until an instant and have not ended."""
+    rows = [
+        {"name": each.name, "begin": _instant(begin), "end": _instant(end), "nodes": each.nodes}
+        for each in state.reservations or ()
+        for begin, end in each.until(int(last))
+        if begin <= last and end > state.instant
+    ]
+    table = pd.DataFrame(rows, columns=["name", "begin", "end", "nodes"])
+    return table.sort_values("begin", kind="stable", ignore_index=True)
+
+
+def _clock(time: datetime, instant: datetime) -> str:
+    """Return a time, with the date if it is not that of the state."""
+    if time != time:  # NaT
+        return ""
+    return f"{time:%H:%M:%S}" if time.date() == instant.date() else f"{time:%Y-%m-%d %H:%M:%S}"
 
 
 def _interval(every: FloatArray) -> Any:

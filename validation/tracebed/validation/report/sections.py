@@ -33,7 +33,7 @@ Content = Part | tuple[Part, ...]
 HTML is not."""
 
 
-Scope = Literal["pair", "validation", "whatif", "runs", "grid"]
+Scope = Literal["pair", "validation", "whatif", "runs", "grid", "forecast"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Section:
     """`pair`: a section about a real run and its prediction (`Comparison`), in the page of one case.
     `validation`: a section about all cases and repetitions (`Validation`).
     `whatif`: a section about a change of a slurm.conf (`WhatIf`).
+    `forecast`: a section about the waiting jobs of a cluster (`Forecast`).
     `runs`: a section about any number of runs (a mapping, name -> `Run`).
     `grid`: a section about simulated cells (an `ExperimentFile`)."""
     folded: bool = False
