@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,14 +14,12 @@ from matplotlib.ticker import MaxNLocator
 
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.display import time_text
+from tracebed.operators.forecasts import Forecast
 from tracebed.validation.pictures import Picture, SeriesStyle
 from tracebed.validation.report.interactive import scripts
 from tracebed.validation.report.sections import Content, Section, rendered_sections
 from tracebed.validation.report.style import NARROW, PREDICTED, SOFT, above, panels
 from tracebed.validation.report.templates import fill
-
-if TYPE_CHECKING:
-    from tracebed.operators.interface import Forecast
 
 POINTS = 400
 """Instants of the drain curve."""

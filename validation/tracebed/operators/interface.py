@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,13 @@ from tracebed.api.arguments import AnyCalibration, loaded_calibration
 from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
-from tracebed.converters.workload import FloatArray
 from tracebed.ground import bounds
-from tracebed.ground.display import counted, time_text
 from tracebed.ground.errors import InputError
-from tracebed.ground.outputs import FORECAST
 from tracebed.ground.progress import reporter
 from tracebed.ground.registry import one_of
 from tracebed.machine.calendar import Calendar
-from tracebed.operators import forecast_page, judgment
+from tracebed.operators import forecast_page, forecasts, judgment
+from tracebed.operators.forecasts import interval_of, times_of
 from tracebed.operators.judgment import Judgment
 from tracebed.operators.prospective_job import ID as NOT_SUBMITTED
 from tracebed.operators.prospective_job import with_job
@@ -269,74 +266,14 @@ def _perturbation(given: Mapping[str, float]) -> Perturbation:
     return Perturbation(**{**usual, **given})
 
 
-INTERVAL = (0.05, 0.95)
-"""Quantiles of the ensemble between which 80 % of the starts lie. Members differ less than the future of a cluster: on
-recorded runs of Slurm, 82 % of the starts are where 90 % of further members would be (`docs/how-to/forecast.md`)."""
 MEMBERS = 16
 OF_JOBS = {"job_id": "id", "user": "user", "account": "account", "partition": "partition", "nodes": "fewest"}
 OF_JOBS |= {"cores": "cores", "limit_s": "limit_s", "priority": "priority"}
 """Column of a forecast -> the attribute of a job."""
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """The forecast starts of the waiting jobs.
-
-    Attributes:
-        instant: the instant of the state, on the clock of the cluster.
-        members: number of simulations.
-        table: a row for each waiting job, the earliest start first: `job_id`, `user`, `account`, `partition`, `nodes`
-            (smallest number), `cores`, `limit_s`, `priority`; `start` (median), `earliest` and `latest` (80 %
-            interval) and `slurm` (Slurm's own estimate), times on the clock of the cluster; `waits`, why the job waits
-            in the words of squeue, and for what; `reason`, why there is no forecast; and `gpus`, on all nodes.
-        notes: what the state has that is not modeled, and what the log lacks, one sentence each.
-        starts: the start of each row of the table in each simulation, s on the clock of the cluster since 1970, shape
-            (rows, members); NaN: the job does not start.
-        reservations: the advance reservations until the last start: `name`, `begin`, `end`, `nodes`.
-        selected: whether the table has only some of the waiting jobs.
-    """
-
-    instant: datetime
-    members: int
-    table: pd.DataFrame
-    notes: tuple[str, ...]
-    starts: FloatArray
-    reservations: pd.DataFrame
-    selected: bool = False
-
-    def only(self, wanted: Mapping[str, Collection[str]]) -> Forecast:
-        """Return the forecast of some of the jobs, which all others still delay.
-
-        Args:
-            wanted: `job`, `user`, `account` or `partition` -> accepted values. The id of an array means all its tasks.
-
-        Raises:
-            InputError: a key is unknown.
-        """
-        if not wanted:
-            return self
-        chosen = np.ones(len(self.table), dtype=bool)
-        for key, values in wanted.items():
-            one_of("key of a job", key, ("job", "user", "account", "partition"))
-            own = self.table["job_id" if key == "job" else key].astype(str)
-            chosen &= (own.isin([*values]) | (own.str.partition("_")[0].isin([*values]) & (key == "job"))).to_numpy()
-        return replace(self, table=self.table[chosen].reset_index(drop=True), starts=self.starts[chosen], selected=True)
-
-    @property
-    def sentence(self) -> str:
-        """When the last of the jobs that wait now starts, with the interval of 80 %."""
-        known = (self.table["reason"] == "").to_numpy()
-        jobs = counted(int(known.sum()), "job")
-        if not known.any():
-            return "no job with a forecast" if len(known) else "no job"
-        every = np.where(np.isnan(self.starts[known]), np.inf, self.starts[known]).max(axis=0)
-        low, middle, high = (_times(each)[0] for each in _interval(every[np.newaxis]))
-        text = f"{_when(middle, self.instant, day=True)} ({_when(low, middle)} to {_when(high, middle)})"
-        without = "" if known.all() else f"; {counted(int((~known).sum()), 'job')} without a forecast"
-        if self.selected:
-            subject = "the job" if len(known) == 1 else f"the last of these {jobs}"
-            return f"{subject} starts {text}{without}"
-        return f"the queue drains {text}: the last of {jobs} starts{without}"
+class Forecast(forecasts.Forecast):
+    """The forecast starts of the waiting jobs: `table`, `starts`, `sentence`, `reservations`, `only`, `to_csv`, ..."""
 
     def page(self, path: Path | str) -> Path:
         """Write a page (.html): how the queue drains, reservations, starts by partition, and the jobs; return its path.
@@ -349,31 +286,6 @@ class Forecast:
     def pictures(self) -> dict[str, Picture]:
         """Return the pictures by name, for `tb.pictures`."""
         return forecast_page.pictures(self)
-
-    def row(self, row: Mapping[Hashable, Any]) -> list[str]:
-        """Return a row of the table as texts: job, user, partition, request, times, and why it waits."""
-        gpus = [counted(row["gpus"], "GPU")] if row["gpus"] else []
-        asked = ", ".join([counted(row["cores"], "core"), *gpus, time_text(row["limit_s"])])
-        times = [_clock(row[name], self.instant) for name in ("start", "earliest", "latest", "slurm")]
-        return [row["job_id"], row["user"], row["partition"], asked, *times, row["waits"], row["reason"]]
-
-    def to_csv(self, path: Path | str, *, replace: bool = False) -> None:
-        """Write the table to a file.
-
-        Raises:
-            InputError: `path` exists and may not be replaced, or it cannot be written.
-        """
-        with FORECAST.file(Path(path), replace=replace) as file:
-            self.table.to_csv(file, index=False, date_format="%Y-%m-%dT%H:%M:%S", lineterminator="\n")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values: times as text, missing ones as None."""
-        table = self.table.copy()
-        for name in ("start", "earliest", "latest", "slurm"):
-            table[name] = table[name].dt.strftime("%Y-%m-%dT%H:%M:%S")
-        rows = table.astype(object).where(table.notna(), None).to_dict("records")
-        facts = {"instant": self.instant.isoformat(), "members": self.members, "interval": 0.8}
-        return {**facts, "sentence": self.sentence, "notes": self.notes, "jobs": rows}
 
 
 def forecast(
@@ -476,7 +388,7 @@ def judge_forecasts(
     for number, state in enumerate(states[:-1]):
         own = _forecast(state, judgment.before(history, state.instant), repetitions, seed + number)
         real = [happened.after(state.instant, job) for job in own.table["job_id"]]
-        tables.append(own.table.assign(instant=pd.Timestamp(own.instant), real=_times(real)))
+        tables.append(own.table.assign(instant=pd.Timestamp(own.instant), real=times_of(real)))
         notes.update(dict.fromkeys(own.notes))
         done(number + 1)
     return Judgment(pd.concat(tables, ignore_index=True), len(tables), tuple(notes))
@@ -503,40 +415,17 @@ def _reservations(state: ClusterState, last: float) -> pd.DataFrame:
     return table.sort_values("begin", kind="stable", ignore_index=True)
 
 
-def _clock(time: datetime, instant: datetime) -> str:
-    """Return a time, with the date if it is not that of the state."""
-    if time != time:  # NaT
-        return ""
-    return f"{time:%H:%M:%S}" if time.date() == instant.date() else f"{time:%Y-%m-%d %H:%M:%S}"
-
-
-def _interval(every: FloatArray) -> Any:
-    """Return the ends and the middle of the intervals of starts, s, of which those that do not happen are infinite."""
-    with np.errstate(invalid="ignore"):  # by "weibull", a further member lies inside as often, however few there are
-        low, middle, high = np.quantile(every, (INTERVAL[0], 0.5, INTERVAL[1]), axis=1, method="weibull")
-    return low, middle, high
-
-
-def _when(time: datetime, beside: datetime, *, day: bool = False) -> str:
-    """Return a time in words: with its day if this is not that of `beside`, or if `day`; within a week by its name."""
-    if time != time:  # NaT
-        return "at an unknown time"
-    days = abs((time.date() - beside.date()).days)
-    clock = f"{time:%H:%M}"
-    return f"on {time:{'%A' if days < 7 else '%Y-%m-%d'}} at {clock}" if days or day else clock
-
-
 def _starts_table(starts: Starts) -> pd.DataFrame:
     every = np.where(np.isnan(starts.starts), np.inf, starts.starts)  # a job that a simulation does not start is late
-    low, middle, high = _interval(every)
+    low, middle, high = interval_of(every)
     jobs = starts.jobs
     table = pd.DataFrame(
         {
             **{column: [getattr(job, name) for job in jobs] for column, name in OF_JOBS.items()},
-            "start": _times(middle),
-            "earliest": _times(low),
-            "latest": _times(high),
-            "slurm": _times([job.estimate if job.estimate else np.nan for job in jobs]),
+            "start": times_of(middle),
+            "earliest": times_of(low),
+            "latest": times_of(high),
+            "slurm": times_of([job.estimate if job.estimate else np.nan for job in jobs]),
             "waits": waits_for(jobs),
             "reason": list(starts.reasons),
             "gpus": [gres_of(job.gres).get("gpu", 0) * job.fewest for job in jobs],
@@ -544,11 +433,6 @@ def _starts_table(starts: Starts) -> pd.DataFrame:
         }
     )
     return table.sort_values("start", kind="stable", ignore_index=True)
-
-
-def _times(seconds: Any) -> pd.Series[Any]:
-    instants = np.asarray(seconds, dtype=np.float64)
-    return pd.Series(pd.to_datetime(np.round(np.where(np.isfinite(instants), instants, np.nan)), unit="s"))
 
 
 def _instant(seconds: float) -> datetime:
