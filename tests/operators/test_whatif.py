@@ -534,6 +534,20 @@ def test_limits_of_slurms_database_count_in_both_clusters(tmp_path: Path) -> Non
     assert limited.changed_s > 2 * alone.changed_s
 
 
+def test_a_limit_of_an_account_is_changed(tmp_path: Path) -> None:
+    conf, dump = tmp_path / "slurm.conf", tmp_path / "dump.cfg"
+    conf.write_text(f"{CONF}PriorityType=priority/multifactor\nAccountingStorageEnforce=limits\n")
+    dump.write_text(DUMP)
+    log = drawn(conf, 100)
+    log = tb.Workload(log.table.assign(user="u"), log.provenance)
+    found = tb.whatif(log, [conf, dump], settings=["Account.chem.GrpJobs=-1"], members=6)
+    (chem,) = (each for each in found.classes if each.title == "account chem")
+    assert chem.shares[2] < -0.5  # without the limit of one running job
+    conf.write_text(conf.read_text().replace("Enforce=limits", "Enforce=associations"))
+    with pytest.raises(InputError, match="AccountingStorageEnforce of the slurm"):
+        tb.whatif(log, [conf, dump], settings=["Account.chem.GrpJobs=-1"], members=2)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

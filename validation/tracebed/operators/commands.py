@@ -61,7 +61,7 @@ class Changes:
     settings: tuple[str, ...] = shared(
         set_option(
             "Change a setting: bf_max_job_test=1000 (of SchedulerParameters), PriorityWeightAge=5000, "
-            "Partition.gpu.MaxTime=1-00:00, Node.n[1-4].Weight=5"
+            "Partition.gpu.MaxTime=1-00:00, Node.n[1-4].Weight=5, QOS.normal.MaxJobsPU=4, Account.phys.GrpTRES=cpu=64"
         )
     )
     add_nodes: tuple[str, ...] = option(

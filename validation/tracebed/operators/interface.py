@@ -100,7 +100,7 @@ def whatif(
             show qos` and of `scontrol show reservation`, as far as known. They name accounts and users, so that the log
             must have its names (`keep_names`).
         settings: changes: `bf_max_job_test=1000`, `PriorityWeightAge=5000`, `Partition.gpu.MaxTime=1-00:00`,
-            `Node.n[1-4].Weight=5`.
+            `Node.n[1-4].Weight=5`, `QOS.normal.MaxJobsPU=4`, `Account.phys.GrpTRES=cpu=64`.
         add_nodes: partition -> number of additional nodes, which are like most nodes of the partition; or this number
             and the name of a node that they are like.
         replacement: another slurm.conf in place of `conf`; the other changes change this one.

@@ -10,9 +10,10 @@ from typing import Any
 
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.setup import Setup
-from tracebed.slurm.changes import Addition, class_of, modeled, with_nodes, with_settings
+from tracebed.slurm.changes import Addition, class_of, modeled, of_database, with_database, with_nodes, with_settings
 from tracebed.slurm.conf import SlurmConf, read
 from tracebed.slurm.conf_lines import Line, lines_of
+from tracebed.slurm.database import Database
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,12 @@ class Change:
     def applied(self, lines: Sequence[Line]) -> list[Line]:
         """Return the changed lines."""
         begun = lines if self.replacement is None else lines_of(self.replacement)
-        return with_nodes(with_settings(begun, self.settings), dict(self.nodes))
+        own = [setting for setting in self.settings if not of_database(setting)]
+        return with_nodes(with_settings(begun, own), dict(self.nodes))
+
+    def of_database(self, database: Database) -> Database:
+        """Return the changed accounts, users and QOS."""
+        return with_database(database, filter(of_database, self.settings))
 
 
 def _more(name: str, addition: Addition) -> str:
@@ -70,7 +76,7 @@ def changed_cluster(base: SlurmConf, files: Sequence[Path], change: Change, zone
     """
 
     def settings_of(part: Change) -> SlurmConf:
-        conf = read(*files, plain=True, change=part.applied, zone=zone)
+        conf = read(*files, plain=True, change=part.applied, database_change=part.of_database, zone=zone)
         conf.known_machine()
         return conf
 
@@ -93,6 +99,8 @@ def _why(setting: str) -> str:
     """Return why a setting has no effect on the model."""
     if not modeled(setting):
         return "the model has no rule for this"
+    if of_database(setting):
+        return "AccountingStorageEnforce of the slurm.conf has no limits, or other settings make it void"
     return (
         "the slurm.conf has this value, by Slurm's default or in other words, or other settings make it void, or the "
         "model has no rule for this value"
@@ -110,6 +118,9 @@ def _alike(one: SlurmConf, other: SlurmConf) -> bool:
             for number, each in enumerate(machine.partitions)
         ]
         rest = machine.model_dump(exclude={"kinds", "partitions"})
+        if "limits" not in machine.enforced:
+            for row in (*rest["database"]["associations"], *rest["database"]["qos"]):
+                del row["limits"]
         return [nodes, partitions, rest, conf.parameters, conf.reservations]
 
     return facts(one) == facts(other)
