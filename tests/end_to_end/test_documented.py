@@ -80,7 +80,7 @@ NOT_RUN = {
     "docs/reference/policies/resize-layer.md": 1,
     "docs/reference/policies/slurm.md": 2,
     "docs/reference/tolerances.md": 1,
-    "docs/reference/whatif.md": 4,
+    "docs/reference/whatif.md": 3,
     "docs/testbeds/docker.md": 2,
     "docs/testbeds/slurm.md": 1,
     "docs/testbeds/slurm-layer.md": 1,

@@ -23,7 +23,7 @@ from tests.validation.test_schemas import problems
 from tracebed.converters.perturbation import Perturbation
 from tracebed.ground.errors import ExitCode, InputError
 from tracebed.machine.calendar import OutageKind
-from tracebed.operators.whatif import members, pictures
+from tracebed.operators.whatif import members, pictures, study
 from tracebed.operators.whatif.classes import Answer, Changed, JobClass, classes_of
 from tracebed.operators.whatif.log import Log, log_of, with_starts
 from tracebed.operators.whatif.refused import MOST, Remedy, adapted
@@ -495,6 +495,55 @@ def test_the_result_does_not_depend_on_the_number_of_processes(conf: Path, monke
         tb.whatif(log, conf, settings=["bf_interval=-1"], members=3, workers=workers).to_json() for workers in (1, 2)
     )
     assert one == two
+
+
+def test_each_change_alone_has_the_answer_that_it_has_alone(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, made = drawn(conf), list[int]()
+    whole = study.ensemble
+
+    def counting(*arguments: Any, **how: Any) -> Any:
+        made.append(len(arguments[2]))
+        return whole(*arguments, **how)
+
+    monkeypatch.setattr(study, "ensemble", counting)
+    changes: dict[str, Any] = {"settings": ["bf_interval=-1", "bf_interval=300"], "add_nodes": {"batch": 4}}
+    ticks: list[int] = []
+    found = tb.whatif(log, conf, **changes, each=True, members=6, on_progress=ticks.append)
+    assert sum(made) == 4 * 6  # the backtest once, and each change
+    assert max(ticks) == 4 * 6
+    assert found.change == () and [each.change[0] for each in found.alternatives] == [
+        "bf_interval=-1",
+        "bf_interval=300",
+        "4 more nodes of batch, like n[1-4]",
+    ]
+    alone = tb.whatif(log, conf, settings=["bf_interval=-1"], members=6)
+    assert alone.to_json()["classes"] == found.to_json()["alternatives"][0]["classes"]
+    assert problems(found.to_json(), "tracebed-whatif-1.json") == []
+    columns, rows = found.of_changes
+    assert columns == ["change", "all jobs", "partition batch", "partition long", "inconclusive", "work refused"]
+    assert [len(row) for row in rows] == [6, 6, 6] and rows[2][1].startswith("-")
+    assert found.sentences[0].startswith("of 3 changes, 4 more nodes of batch, like n[1-4] has the largest fall: waits")
+
+
+def test_parts_without_a_change_or_with_a_void_one_are_errors(conf: Path) -> None:
+    log = drawn(conf, 60)
+    with pytest.raises(InputError, match="no change whose parts"):
+        tb.whatif(log, conf, each=True)
+    with pytest.raises(InputError, match="bf_continue=1"):
+        tb.whatif(log, conf, settings=["bf_interval=60", "bf_continue=1"], each=True)
+
+
+def test_the_command_answers_each_change_in_one_table(call: Call, export: Path, tmp_path: Path, svg_only: None) -> None:
+    command = ["whatif", export / "sacct.txt", export / "slurm.conf", "--time-zone", sacct_dumps.ZONE]
+    changes = ["--set", "bf_interval=300", "--add-nodes", "cpu=8", "--by", "change", "--perturb", "6", "-o", "out"]
+    status, out, err = call(*map(str, command), *changes)
+    assert status == ExitCode.OK, err
+    table = out.partition("work refused")[2]
+    assert re.search(r"^bf_interval=300 ", table, re.MULTILINE)
+    assert re.search(r"^8 more nodes of cpu, like \S+ +-\d", table, re.MULTILINE)
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "2 changes, each alone" in page and "work refused" in page
+    assert pd.read_csv(tmp_path / "out" / "plots" / "changes.csv")["change"].tolist()[0] == "bf_interval=300"
 
 
 def test_another_slurm_conf_replaces_the_first(conf: Path, tmp_path: Path) -> None:

@@ -69,6 +69,9 @@ class Changes:
         help="Add N nodes to a partition, like most of its nodes or like NODE; may be repeated.",
     )
     replacement: Path | None = option("--replace", help="Take this slurm.conf in place of SLURM_CONF.")
+    by: Literal["change"] | None = option(
+        help="change: answer each change alone, in one table beside one backtest, in place of all together."
+    )
     over_limit: Literal["leave-out", "cut", "split"] = option(
         default="leave-out",
         help="Jobs whose time limit exceeds that of the changed cluster: leave them out, cut limit and run time to it, "
@@ -78,7 +81,8 @@ class Changes:
     @property
     def keywords(self) -> dict[str, Any]:
         """The options, as `tracebed.api.whatif` takes them. Raises InputError if one is invalid."""
-        return vars(self) | {"add_nodes": _numbers(self.add_nodes)}
+        found = vars(self) | {"add_nodes": _numbers(self.add_nodes)}
+        return found | {"each": found.pop("by") == "change"}
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,8 @@ def _with_changes(
     jobs: tb.Workload, files: tuple[Path, ...], changes: Changes, ensembles: Ensembles, common: dict[str, Any]
 ) -> WhatIf:
     """Return the answer about a change, or the backtest."""
-    sides = 2 if changes.settings or changes.add_nodes or changes.replacement else 1
+    number = len(changes.settings) + len(changes.add_nodes) + (changes.replacement is not None)
+    sides = 1 + (number if changes.by else min(number, 1))
     sides += ensembles.outages is not None
     with progress("predicting", total=sides * common["members"]) as bar:
         keywords = {**changes.keywords, **common}
@@ -255,13 +260,16 @@ def _show(found: WhatIf) -> None:
     if found.malleable is not None:
         click.echo("")
         print_table(*malleable_table(found))
+    if found.alternatives:
+        click.echo("")
+        print_table(*found.of_changes)
     if found.outages:
         click.echo("")
         print_table(OUTAGES, [_of_outages(each) for each in found.outages.classes])
     click.echo("")
     for sentence in found.sentences:
         click.echo(sentence)
-    if found.change or found.malleable is not None:
+    if found.title or found.malleable is not None:
         click.echo(f"backtest: {found.backtest}")
 
 

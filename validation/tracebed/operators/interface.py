@@ -81,6 +81,7 @@ def whatif(
     settings: Sequence[str] = (),
     add_nodes: Mapping[str, int | tuple[int, str]] | None = None,
     replacement: Path | str | None = None,
+    each: bool = False,
     over_limit: str = "leave-out",
     outages: Calendar | Path | str | Mapping[str, Any] | None = None,
     members: int = 16,
@@ -104,6 +105,8 @@ def whatif(
         add_nodes: partition -> number of additional nodes, which are like most nodes of the partition; or this number
             and the name of a node that they are like.
         replacement: another slurm.conf in place of `conf`; the other changes change this one.
+        each: answer each setting, the nodes of each partition and the replacement alone, beside one backtest, in place
+            of all together. The attribute `alternatives` of the result has the answers.
         over_limit: what is done with jobs whose time limit exceeds that of the changed cluster: `leave-out`, `cut` (to
             the new limit) or `split` (into a chain of jobs within it).
         outages: outages of the nodes of the cluster in the time of the log: a calendar, its file, or a model, as for
@@ -149,6 +152,7 @@ def whatif(
         _name(log, name),
         members,
         perturbation,
+        each=each,
         remedy=Remedy(over_limit),
         outages=outages_of(outages, workload),
         workers=workers,
@@ -226,15 +230,18 @@ def _answer(
     members: int,
     perturbation: Mapping[str, float] | None,
     *,
+    each: bool = False,
     on_progress: Callable[[int], None] | None,
     **how: Any,
 ) -> WhatIf:
-    """Return the answer of `study.whatif`."""
+    """Return the answer of `study.whatif`, or with `each` that of `study.whatif_each`."""
     bounds.check("number of members", members, 2, 10_000)
-    found = study.whatif(
+    if each and not change:
+        raise InputError("there is no change whose parts could be answered alone", hint="give a setting or more nodes")
+    how |= {"changes": change.parts} if each else {"change": change}
+    found = (study.whatif_each if each else study.whatif)(
         workload,
-        [Path(each) for each in ([conf] if isinstance(conf, str | Path) else conf)],
-        change,
+        [Path(path) for path in ([conf] if isinstance(conf, str | Path) else conf)],
         name=name,
         members=members,
         perturbation=_perturbation(perturbation or {}),

@@ -39,6 +39,13 @@ class Change:
         for number, (name, addition) in enumerate(self.nodes):
             yield _more(name, addition), replace(self, nodes=self.nodes[:number] + self.nodes[number + 1 :])
 
+    @property
+    def parts(self) -> list[Change]:
+        """The replacement, each setting and the nodes of each partition, as a change of its own."""
+        replaced = [] if self.replacement is None else [Change(replacement=self.replacement)]
+        settings = [Change((setting,)) for setting in self.settings]
+        return [*replaced, *settings, *(Change(nodes=(each,)) for each in self.nodes)]
+
     def words(self, lines: Sequence[Line]) -> tuple[str, ...]:
         """Return the changes in words; `lines` are those of the slurm.conf."""
         replaced = () if self.replacement is None else (f"{self.replacement.name} in place of the slurm.conf",)

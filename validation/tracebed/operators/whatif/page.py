@@ -35,14 +35,14 @@ def render(found: WhatIf) -> str:
     sections = {name: Section(title, order, content, scope="whatif") for name, title, order, content in _own(found)}
     answer = found.headlines[0].answer
     conclusive = answer in (Answer.FALL, Answer.RISE, Answer.EQUAL) and not (found.refused and found.refused.much)
+    conclusive |= any(each.classes[0].answer is Answer.FALL for each in found.alternatives)
     return str(
         fill(
             "whatif",
             scripts=scripts(),
             found=found,
-            title="; ".join(found.change)
-            or ("Backtest" if found.malleable is None else "Backtest, and malleable jobs"),
-            state="accurate" if conclusive else "inconclusive" if found.change else "",
+            title=found.title or ("Backtest" if found.malleable is None else "Backtest, and malleable jobs"),
+            state="accurate" if conclusive else "inconclusive" if found.title else "",
             machines=[
                 (side, len(machine.nodes), cores_of(machine), ", ".join(each.name for each in machine.partitions))
                 for side, machine in zip(("as it was", "changed"), found.machines, strict=False)
@@ -54,10 +54,13 @@ def render(found: WhatIf) -> str:
 
 def _own(found: WhatIf) -> Iterator[tuple[str, str, int, Callable[[Any], Content]]]:
     orders = {"sweep": 50, "staircase": 60, "waits": 100, "effects": 200, "classes": 300, "queue": 500}
-    orders["utilization"] = 600
+    orders |= {"utilization": 600, "changes": 40}
     for name, (title, picture) in pictures(found).items():
         yield name, title, orders[name], partial(_constant, picture)
     yield "table", "All classes", 400, _table
+    if found.alternatives:
+        columns, rows = found.of_changes
+        yield "of-changes", "All changes", 45, partial(_constant, fill("whatif_changes", columns=columns, rows=rows))
     if found.malleable is not None:
         table = {"columns": columns_of(found.malleable), "rows": rows_of(found.malleable)}
         content = fill("whatif_malleable", found=found.malleable, **table)

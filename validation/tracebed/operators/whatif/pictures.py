@@ -60,6 +60,12 @@ def pictures(found: WhatIf) -> dict[str, tuple[str, Picture]]:
     for name, title, prefix, label, about in courses:
         own = found.courses[["time", *(column for column in found.courses if str(column).startswith(prefix))]]
         drawn[name] = title, _lines(found, own, prefix, label, f"{about} {begin}")
+    if rows := [replace(each.classes[0], name=each.title) for each in found.alternatives if not each.classes[0].much]:
+
+        def alone() -> pd.DataFrame:
+            return pd.DataFrame([{"change": each.name, **_row(each)} for each in rows]).drop(columns=["by", "class"])
+
+        drawn["changes"] = "Each change alone", replace(_effects(rows), data=alone)
     if found.malleable is not None:
         if found.malleable.sweep:
             drawn["sweep"] = "Shares and policies", _sweep(found.malleable)
