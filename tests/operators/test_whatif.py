@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import escape
 
 import tracebed.api as tb
 from tests.recorders import sacct_dumps
@@ -662,6 +663,13 @@ def test_a_log_of_one_judged_job_or_of_one_instant_has_a_page(
     assert found.save(tmp_path / "out").exists()
 
 
+def test_the_summary_of_a_backtest_says_its_error(conf: Path, tmp_path: Path, svg_only: None) -> None:
+    found = tb.whatif(drawn(conf, 60), conf, members=2)
+    sheet = found.save(tmp_path / "out").with_name("summary.html").read_text()
+    assert f"<strong>T{escape(found.backtest[1:])}.</strong>" in sheet
+    assert sheet.count("<figure") == 1 and "Outages of nodes" in sheet
+
+
 # -- the command
 
 
@@ -711,6 +719,13 @@ def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
     page = (folder / "index.html").read_text()
     assert not re.search(r"(?:src|href)=\"(?!#)|url\((?!#)|@import", page)
     assert page.count("<figure") == 5
+    sheet = (folder / "summary.html").read_text()
+    assert not re.search(r"(?:src|href)=\"(?!#)|url\((?!#)|@import", sheet)
+    assert sheet.count("<figure") == 1 and "Waits of all jobs " in sheet and "What is not modeled" in sheet
+    assert all(
+        f"{each[0].upper()}{escape(each[1:])}." in sheet
+        for each in json.loads((folder / "whatif.json").read_text())["not_modeled"]
+    )
     for name in ("waits", "effects", "classes", "queue", "utilization"):
         assert {path.suffix for path in (folder / "plots").glob(f"{name}-page.*")} == {".png", ".svg", ".pdf"}
         assert len(pd.read_csv(folder / "plots" / f"{name}.csv")) > 5
@@ -833,6 +848,9 @@ def test_the_page_is_readable_in_a_browser_and_escapes_names(width: int, conf: P
         opened = chromium.Page(browser, page, width=width, phone=width < 500)
         assert opened.errors() == []
         assert opened.run("document.querySelectorAll('figure').length") == 5
+        sheet = chromium.Page(browser, page.with_name("summary.html"), width=width, phone=width < 500)
+        assert sheet.errors() == []
+        assert sheet.run("document.documentElement.scrollWidth") <= width
         assert opened.run("document.images.length") == 0
         assert opened.run("document.documentElement.scrollWidth") <= width
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tracebed.operators.whatif.classes import Answer, JobClass
+from tracebed.operators.whatif.classes import KIND, Answer, JobClass
 from tracebed.operators.whatif.resizing import FIT, Resizing
 from tracebed.operators.whatif.study import WhatIf
 from tracebed.validation.pictures import COLORS, LINES, MARKERS, Picture
@@ -30,6 +30,8 @@ SIDES = {
 """Side -> label, color and style of its lines."""
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 MOST_CLASSES = 30
+MOST_MAIN = 10
+"""Classes in the picture of the summary, which is one sheet of paper."""
 SHOWN = 0.9
 """Share of the classes whose intervals lie on the axis of the effects: a few may be a hundred times as long."""
 MOST_ERROR = 20.0
@@ -72,6 +74,16 @@ def pictures(found: WhatIf) -> dict[str, tuple[str, Picture]]:
         elif (day := found.malleable.staircase) is not None and len(day):
             drawn["staircase"] = "A day of the malleable jobs", _staircase(found, day)
     return drawn
+
+
+def main_picture(found: WhatIf) -> Picture:
+    """Return the picture of the answer: the changes, the sweep, or the effects on all jobs and on partitions."""
+    drawn = pictures(found)
+    for name in ("changes", "sweep"):
+        if name in drawn:
+            return drawn[name][1]
+    few = [each for each in found.classes if each.by in ("all", KIND, "partition")][:MOST_MAIN]
+    return _effects(few) if "effects" in drawn else _classes(few, "", changed=False)
 
 
 def _staircase(found: WhatIf, day: pd.DataFrame) -> Picture:

@@ -144,6 +144,13 @@ class WhatIf:
         return [*([self.refused.sentence] if self.refused and self.refused.sentence else []), *answers]
 
     @property
+    def answer(self) -> str:
+        """The answer in one sentence: about all jobs, with the refused work, or about the change with most effect."""
+        if self.alternatives or self.malleable is not None or self.refused is None or self.refused.much:
+            return self.sentences[0]
+        return "; ".join(filter(None, [self.classes[0].sentence, self.refused.sentence]))
+
+    @property
     def of_changes(self) -> tuple[list[str], list[list[str]]]:
         """Columns and rows of the table of several changes: effects on all jobs, and on the largest partitions."""
         largest = sorted((each for each in self.classes if each.by == "partition"), key=lambda each: -each.jobs)
