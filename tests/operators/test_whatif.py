@@ -526,6 +526,18 @@ def test_each_change_alone_has_the_answer_that_it_has_alone(conf: Path, monkeypa
     assert found.sentences[0].startswith("of 3 changes, 4 more nodes of batch, like n[1-4] has the largest fall: waits")
 
 
+def test_the_default_partition_moves(conf: Path) -> None:
+    """Of two lines with Default=YES, Slurm takes the last one; the first is then no default."""
+    log = drawn(conf, 60)
+    log = tb.Workload(log.table.drop(columns="partition").assign(cores_per_node=2), log.provenance)
+    found = [
+        tb.whatif(log, conf, settings=[*more, "Partition.long.Default=YES"], members=2).to_json()["classes"]
+        for more in ([], ["Partition.batch.Default=NO"])
+    ]
+    assert found[0] == found[1]
+    assert found[0][0]["changed_wait_s"] > found[0][0]["predicted_wait_s"]  # one node in place of three
+
+
 def test_parts_without_a_change_or_with_a_void_one_are_errors(conf: Path) -> None:
     log = drawn(conf, 60)
     with pytest.raises(InputError, match="no change whose parts"):
@@ -607,6 +619,7 @@ def test_a_limit_of_an_account_is_changed(tmp_path: Path) -> None:
         ({"settings": ["Node.n2.TmpDisk=5"]}, "the model has no rule for this"),  # a line of its own is no change
         ({"settings": ["KillWait=30"]}, "the slurm.conf has this value, by Slurm's default or in other words"),
         ({"settings": ["Partition.batch.Nodes=n1,n2,n3"]}, "in other words"),
+        ({"settings": ["Partition.batch.Default=NO"]}, "no partition of the changed slurm.conf is the default"),
         ({"settings": ["Partition.batch.State=DOWN"]}, "the model has no rule for this"),
         ({"settings": ["bf_interval=often"]}, "often"),
         ({"members": 1}, "number of members is 1"),

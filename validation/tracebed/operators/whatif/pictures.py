@@ -33,7 +33,7 @@ MOST_CLASSES = 30
 MOST_MAIN = 10
 """Classes in the picture of the summary, which is one sheet of paper."""
 SHOWN = 0.9
-"""Share of the classes whose intervals lie on the axis of the effects: a few may be a hundred times as long."""
+"""Share of many classes whose intervals lie on the axis of the effects: a few may be a hundred times as long."""
 MOST_ERROR = 20.0
 """Largest error that is drawn: e to this power is beyond each axis."""
 ROW = 0.27
@@ -234,7 +234,8 @@ def _effects(classes: Sequence[JobClass]) -> Picture:
     shown = [each for each in _rows(classes) if math.isfinite(each.shares[0])]
     empty = _by_class(shown, "change of the mean wait (%)")
     ends = [max(abs(share) for share in each.shares[1:]) for each in shown]
-    reach = 110 * max([0.1, *np.quantile(ends, [SHOWN] if ends else [])])
+    part = SHOWN if len(shown) > MOST_MAIN else 1.0
+    reach = 110 * max([0.1, *np.quantile(ends, [part] if ends else [])])
 
     def draw(width: float) -> Figure:
         figure = empty(width)

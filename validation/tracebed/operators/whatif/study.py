@@ -118,7 +118,7 @@ class WhatIf:
         names that with the largest fall, and a sentence follows for each.
         """
         if self.alternatives:
-            found = [f"{each.title}: {sentence}" for each in self.alternatives for sentence in each.main]
+            found = [f"with {each.title}: {sentence}" for each in self.alternatives for sentence in each.main]
             return [_largest_fall(self.alternatives), *found]
         if self.malleable is not None:
             parts = [each.sentence for each in self.headlines if each.by == "partition" and self.change]
@@ -159,7 +159,7 @@ class WhatIf:
         for answer in self.alternatives:
             classes = {each.title: each for each in answer.classes}
             own = [classes[name] for name in names]
-            effects = [f"({each.effect_text})" if each.doubt else each.effect_text for each in own]
+            effects = [f"[{each.effect_text}]" if each.doubt and not each.much else each.effect_text for each in own]
             assert answer.refused is not None
             refused = sum(answer.refused.shares)
             rows.append([answer.title, *effects, classes[names[0]].doubt, f"{percent(refused)} %" if refused else "-"])
