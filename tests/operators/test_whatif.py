@@ -18,6 +18,7 @@ import pytest
 from markupsafe import escape
 
 import tracebed.api as tb
+from tests.converters import test_sacct_exports
 from tests.recorders import sacct_dumps
 from tests.servers import chromium
 from tests.validation.test_schemas import problems
@@ -758,6 +759,53 @@ def test_the_document_is_that_of_the_folder(export: Path, call: Call, tmp_path: 
     assert json.loads(out) == json.loads((tmp_path / "out" / "whatif.json").read_text())
     assert json.loads(out)["change"] == []
     assert problems(json.loads(out), "tracebed-whatif-1.json") == []
+
+
+def test_a_log_may_be_the_json_of_sacct(conf: Path, call: Call, tmp_path: Path) -> None:
+    """The answer is that of the same jobs as text."""
+    text, jobs, begin = ["JobID|Partition|QOS|Account|Submit|Start|End|Timelimit|State|NNodes|NCPUS"], [], 1_704_067_200
+    for row in drawn(conf, 120).table.to_dict("records"):
+        times = [begin + round(row[name]) for name in ("submit_time", "logged_start", "logged_end")]
+        clocks = [f"{pd.Timestamp(at, unit='s'):%Y-%m-%dT%H:%M:%S}" for at in times]
+        names, minutes, cores = (
+            [row["partition"], row["queue"], row["group"]],
+            round(row["time_limit"] / 60),
+            row["cores_per_node"],
+        )
+        limit = f"{minutes // 1440}-{minutes % 1440 // 60:02}:{minutes % 60:02}:00"
+        text.append("|".join([row["job_id"], *names, *clocks, limit, "COMPLETED", "1", str(cores)]))
+        submit, start, end = times
+        clock = {
+            "submission": submit,
+            "eligible": submit,
+            "start": start,
+            "end": end,
+            "elapsed": end - start,
+            "limit": minutes,
+        }
+        keys = dict(zip(("partition", "qos", "account"), names, strict=True)) | {"job_id": int(row["job_id"]) + 1000}
+        tres = {"allocated": [{"type": "cpu", "name": None, "id": 1, "count": cores}], "requested": []}
+        size = {
+            "allocation_nodes": 1,
+            "nodes": "n1",
+            "constraints": "",
+            "required": {"CPUs": cores, "memory": 0},
+            "tres": tres,
+        }
+        jobs.append(test_sacct_exports.PLAIN | keys | size | {"time": clock})
+    (tmp_path / "sacct.txt").write_text("\n".join(text) + "\n")
+    (tmp_path / "sacct.json").write_text(json.dumps({"jobs": jobs, "errors": []}))
+    answers = []
+    for log in ("sacct.txt", "sacct.json"):
+        changes = ["--set", "bf_interval=300", "--time-zone", "UTC", "--perturb", "2", "--json"]
+        status, out, err = call("whatif", log, "slurm.conf", *changes)
+        assert status == ExitCode.OK, err
+        answers.append(json.loads(out))
+    assert answers[0]["log"]["jobs"] > 100
+    assert answers[0]["sentences"] == answers[1]["sentences"]
+    for one, other in zip(answers[0]["classes"], answers[1]["classes"], strict=True):
+        assert one["jobs"] == other["jobs"] and one["logged_wait_s"] == other["logged_wait_s"]
+        assert one["predicted_wait_s"] == other["predicted_wait_s"]
 
 
 @pytest.mark.parametrize(

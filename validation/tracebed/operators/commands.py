@@ -136,8 +136,8 @@ def whatif(
 ) -> None:
     """Predict what a changed SLURM_CONF does to the waits of a LOG, and state how sure the answer is.
 
-    LOG is the accounting of the cluster (sacct -P), or another log with starts. First the backtest: the log is
-    predicted under SLURM_CONF, by an ensemble, and compared with what happened. Then the effect: the same ensemble
+    LOG is the accounting of the cluster (sacct -P or --json), or another log with starts. First the backtest: the log
+    is predicted under SLURM_CONF, by an ensemble, and compared with what happened. Then the effect: the same ensemble
     under the changed file, member by member. An effect that is not larger than the error of the model on this log, or
     that chance may turn round, is inconclusive. Without a change, the backtest alone is printed. A change that refuses
     more than 1 % of the work of the log (jobs beyond a new limit) has no answer about waits; see --over-limit.
