@@ -508,9 +508,10 @@ def test_each_change_alone_has_the_answer_that_it_has_alone(conf: Path, monkeypa
         return whole(*arguments, **how)
 
     monkeypatch.setattr(study, "ensemble", counting)
-    changes: dict[str, Any] = {"settings": ["bf_interval=-1", "bf_interval=300"], "add_nodes": {"batch": 4}}
+    settings = ["bf_interval=-1", "bf_interval=300"]
+    changes = [*({"settings": [each]} for each in settings), {"add_nodes": {"batch": 4}}]
     ticks: list[int] = []
-    found = tb.whatif(log, conf, **changes, each=True, members=6, on_progress=ticks.append)
+    found = tb.whatif_each(log, conf, changes, members=6, on_progress=ticks.append)
     assert sum(made) == 4 * 6  # the backtest once, and each change
     assert max(ticks) == 4 * 6
     assert found.change == () and [each.change[0] for each in found.alternatives] == [
@@ -541,10 +542,10 @@ def test_the_default_partition_moves(conf: Path) -> None:
 
 def test_parts_without_a_change_or_with_a_void_one_are_errors(conf: Path) -> None:
     log = drawn(conf, 60)
-    with pytest.raises(InputError, match="no change whose parts"):
-        tb.whatif(log, conf, each=True)
+    with pytest.raises(InputError, match="there is no change"):
+        tb.whatif_each(log, conf, [])
     with pytest.raises(InputError, match="bf_continue=1"):
-        tb.whatif(log, conf, settings=["bf_interval=60", "bf_continue=1"], each=True)
+        tb.whatif_each(log, conf, [{"settings": ["bf_interval=60"]}, {"settings": ["bf_continue=1"]}])
 
 
 def test_the_command_answers_each_change_in_one_table(call: Call, export: Path, tmp_path: Path, svg_only: None) -> None:

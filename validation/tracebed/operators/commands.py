@@ -82,7 +82,15 @@ class Changes:
     def keywords(self) -> dict[str, Any]:
         """The options, as `tracebed.api.whatif` takes them. Raises InputError if one is invalid."""
         found = vars(self) | {"add_nodes": _numbers(self.add_nodes)}
-        return found | {"each": found.pop("by") == "change"}
+        del found["by"]
+        return found
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """Each change, as `tracebed.api.whatif_each` takes them."""
+        replaced = [] if self.replacement is None else [{"replacement": self.replacement}]
+        nodes = [{"add_nodes": {name: count}} for name, count in _numbers(self.add_nodes).items()]
+        return [*replaced, *({"settings": [setting]} for setting in self.settings), *nodes]
 
 
 @dataclass(frozen=True)
@@ -211,12 +219,15 @@ def _with_changes(
     jobs: tb.Workload, files: tuple[Path, ...], changes: Changes, ensembles: Ensembles, common: dict[str, Any]
 ) -> WhatIf:
     """Return the answer about a change, or the backtest."""
-    number = len(changes.settings) + len(changes.add_nodes) + (changes.replacement is not None)
-    sides = 1 + (number if changes.by else min(number, 1))
+    sides = 1 + (len(changes.parts) if changes.by else min(len(changes.parts), 1))
     sides += ensembles.outages is not None
     with progress("predicting", total=sides * common["members"]) as bar:
-        keywords = {**changes.keywords, **common}
-        found: WhatIf = tb.whatif(jobs, files, outages=ensembles.outages, on_progress=bar.update, **keywords)
+        how = {"outages": ensembles.outages, "on_progress": bar.update, **common}
+        found: WhatIf
+        if changes.by:
+            found = tb.whatif_each(jobs, files, changes.parts, over_limit=changes.over_limit, **how)
+        else:
+            found = tb.whatif(jobs, files, **changes.keywords, **how)
     return found
 
 

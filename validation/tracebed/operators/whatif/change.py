@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.ground.errors import InputError
+from tracebed.operators.whatif.refused import Remedy
 from tracebed.orchestrator.setup import Setup
 from tracebed.slurm.changes import Addition, class_of, modeled, of_database, with_database, with_nodes, with_settings
 from tracebed.slurm.conf import SlurmConf, read
@@ -26,6 +27,8 @@ class Change:
     """Partition and additional nodes."""
     replacement: Path | None = None
     """Another slurm.conf in place of the first; the settings and nodes change that one."""
+    remedy: Remedy = Remedy.LEAVE_OUT
+    """What is done with jobs beyond a new limit."""
 
     def __bool__(self) -> bool:
         """Return whether anything is changed."""
@@ -38,13 +41,6 @@ class Change:
             yield setting, replace(self, settings=self.settings[:number] + self.settings[number + 1 :])
         for number, (name, addition) in enumerate(self.nodes):
             yield _more(name, addition), replace(self, nodes=self.nodes[:number] + self.nodes[number + 1 :])
-
-    @property
-    def parts(self) -> list[Change]:
-        """The replacement, each setting and the nodes of each partition, as a change of its own."""
-        replaced = [] if self.replacement is None else [Change(replacement=self.replacement)]
-        settings = [Change((setting,)) for setting in self.settings]
-        return [*replaced, *settings, *(Change(nodes=(each,)) for each in self.nodes)]
 
     def words(self, lines: Sequence[Line]) -> tuple[str, ...]:
         """Return the changes in words; `lines` are those of the slurm.conf."""

@@ -288,7 +288,6 @@ def whatif(
     change: Change,
     *,
     name: str = "log",
-    remedy: Remedy = Remedy.LEAVE_OUT,
     outages: Calendar | OutageModel | None = None,
     malleable: Malleable | None = None,
     costs: tuple[Overheads, str] = (MEASURED, MEASURED_WORDS),
@@ -359,7 +358,7 @@ def whatif(
         hits = [member.hit for member in base]
         effect_of_outages = effect_of(calendars[0], slurm_machines[0], (log.begin, edges[-1]), hits, own)
     if change:
-        effect = _effect_of(log.workload, base, (sides[0], replace(sides[1], remedy=remedy)), predict)
+        effect = _effect_of(log.workload, base, (sides[0], replace(sides[1], remedy=change.remedy)), predict)
         changed = effect.changed.of(rows)
         jobs = jobs.assign(changed=changed.after.mean(axis=0))
         found.append(effect.members)
