@@ -242,8 +242,20 @@ def slurm_conf(path: Path) -> None:
     path.write_text(
         f"SchedulerParameters=bf_interval={60 if path.suffix == '.new' else 30}\n"
         "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nPriorityType=priority/multifactor\n"
-        "PriorityWeightFairshare=1000\nNodeName=n[1-64] CPUs=48\nPartitionName=batch Nodes=ALL Default=YES\n"
+        "PriorityWeightFairshare=1000\nAccountingStorageEnforce=limits\nNodeName=n[1-64] CPUs=48\n"
+        "PartitionName=batch Nodes=ALL Default=YES\n"
     )
+
+
+def dump_cfg(path: Path) -> None:
+    """Write the accounts of a cluster, as sacctmgr dumps them."""
+    path.write_text("Cluster - 'c':Fairshare=1\nParent - 'root'\nAccount - 'phys':Fairshare=1\nParent - 'phys'\n"
+                    "User - 'u1':DefaultAccount='phys':Fairshare=1\n")  # fmt: skip
+
+
+def qos_txt(path: Path) -> None:
+    """Write the QOS of a cluster."""
+    path.write_text("Name|Priority|MaxJobsPU\nnormal|0|\n")
 
 
 def cluster_state(path: Path) -> None:
@@ -361,6 +373,8 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "outages.csv": outages,
     "twenty.csv": lambda path: path.write_text((ROOT / "docs/reference/twenty.csv").read_text(encoding="utf-8")),
     **dict.fromkeys(["machine.yaml", "sleeping.yaml", "windows.yaml", "compared.yaml"], machine),
+    "dump.cfg": dump_cfg,
+    "qos.txt": qos_txt,
     "slurm.conf": slurm_conf,
     "slurm.conf.new": slurm_conf,
     "knl.parquet": of_cori,

@@ -884,6 +884,16 @@ def test_policies_that_finish_different_jobs_are_named(call: Callable[..., Any],
     assert (kept < 60) is (limit == 1)
 
 
+def test_a_slurm_conf_of_another_size_is_named_with_its_policy_and_the_workload(call: Callable[..., Any]) -> None:
+    nodes = "SelectType=select/cons_tres\nPriorityType=priority/basic\nNodeName=n[1-4] CPUs=8\n"
+    Path("four.conf").write_text(f"{nodes}PartitionName=a Nodes=n[1-3] Default=YES\nPartitionName=b Nodes=n4\n")
+    drawn = "workloads: {drawn: {model: cirne, options: {jobs: 20, nodes: 16}}}\n"
+    Path("g.yaml").write_text(f"{drawn}policies: [{{policy: slurm, conf: four.conf, label: ours}}]\n")
+    status, _, said = call("experiment", "g.yaml", "-o", "out", "--workers", "1")
+    assert status == 2
+    assert "the `conf` of policy ours has 4 nodes, but workload drawn has 16 (give the slurm.conf" in said
+
+
 # Comparisons with a baseline of which `exclude` leaves out cells.
 
 GRID = """workloads: {drawn: {model: cirne, options: {jobs: 40, nodes: 16, seed: 1}}}

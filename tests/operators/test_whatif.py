@@ -15,15 +15,17 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import escape
 
 import tracebed.api as tb
+from tests.converters import test_sacct_exports
 from tests.recorders import sacct_dumps
 from tests.servers import chromium
 from tests.validation.test_schemas import problems
 from tracebed.converters.perturbation import Perturbation
 from tracebed.ground.errors import ExitCode, InputError
 from tracebed.machine.calendar import OutageKind
-from tracebed.operators.whatif import members, pictures
+from tracebed.operators.whatif import members, pictures, study
 from tracebed.operators.whatif.classes import Answer, Changed, JobClass, classes_of
 from tracebed.operators.whatif.log import Log, log_of, with_starts
 from tracebed.operators.whatif.refused import MOST, Remedy, adapted
@@ -497,6 +499,68 @@ def test_the_result_does_not_depend_on_the_number_of_processes(conf: Path, monke
     assert one == two
 
 
+def test_each_change_alone_has_the_answer_that_it_has_alone(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, made = drawn(conf), list[int]()
+    whole = study.ensemble
+
+    def counting(*arguments: Any, **how: Any) -> Any:
+        made.append(len(arguments[2]))
+        return whole(*arguments, **how)
+
+    monkeypatch.setattr(study, "ensemble", counting)
+    settings = ["bf_interval=-1", "bf_interval=300"]
+    changes = [*({"settings": [each]} for each in settings), {"add_nodes": {"batch": 4}}]
+    ticks: list[int] = []
+    found = tb.whatif_each(log, conf, changes, members=6, on_progress=ticks.append)
+    assert sum(made) == 4 * 6  # the backtest once, and each change
+    assert max(ticks) == 4 * 6
+    assert found.change == () and [each.change[0] for each in found.alternatives] == [
+        "bf_interval=-1",
+        "bf_interval=300",
+        "4 more nodes of batch, like n[1-4]",
+    ]
+    alone = tb.whatif(log, conf, settings=["bf_interval=-1"], members=6)
+    assert alone.to_json()["classes"] == found.to_json()["alternatives"][0]["classes"]
+    assert problems(found.to_json(), "tracebed-whatif-1.json") == []
+    columns, rows = found.of_changes
+    assert columns == ["change", "all jobs", "partition batch", "partition long", "inconclusive", "work refused"]
+    assert [len(row) for row in rows] == [6, 6, 6] and rows[2][1].startswith("-")
+    assert found.sentences[0].startswith("of 3 changes, 4 more nodes of batch, like n[1-4] has the largest fall: waits")
+
+
+def test_the_default_partition_moves(conf: Path) -> None:
+    """Of two lines with Default=YES, Slurm takes the last one; the first is then no default."""
+    log = drawn(conf, 60)
+    log = tb.Workload(log.table.drop(columns="partition").assign(cores_per_node=2), log.provenance)
+    found = [
+        tb.whatif(log, conf, settings=[*more, "Partition.long.Default=YES"], members=2).to_json()["classes"]
+        for more in ([], ["Partition.batch.Default=NO"])
+    ]
+    assert found[0] == found[1]
+    assert found[0][0]["changed_wait_s"] > found[0][0]["predicted_wait_s"]  # one node in place of three
+
+
+def test_parts_without_a_change_or_with_a_void_one_are_errors(conf: Path) -> None:
+    log = drawn(conf, 60)
+    with pytest.raises(InputError, match="there is no change"):
+        tb.whatif_each(log, conf, [])
+    with pytest.raises(InputError, match="bf_continue=1"):
+        tb.whatif_each(log, conf, [{"settings": ["bf_interval=60"]}, {"settings": ["bf_continue=1"]}])
+
+
+def test_the_command_answers_each_change_in_one_table(call: Call, export: Path, tmp_path: Path, svg_only: None) -> None:
+    command = ["whatif", export / "sacct.txt", export / "slurm.conf", "--time-zone", sacct_dumps.ZONE]
+    changes = ["--set", "bf_interval=300", "--add-nodes", "cpu=8", "--by", "change", "--perturb", "6", "-o", "out"]
+    status, out, err = call(*map(str, command), *changes)
+    assert status == ExitCode.OK, err
+    table = out.partition("work refused")[2]
+    assert re.search(r"^bf_interval=300 ", table, re.MULTILINE)
+    assert re.search(r"^8 more nodes of cpu, like \S+ +-\d", table, re.MULTILINE)
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "2 changes, each alone" in page and "work refused" in page
+    assert pd.read_csv(tmp_path / "out" / "plots" / "changes.csv")["change"].tolist()[0] == "bf_interval=300"
+
+
 def test_another_slurm_conf_replaces_the_first(conf: Path, tmp_path: Path) -> None:
     other = tmp_path / "slurm.conf.new"
     other.write_text(CONF.replace("n[1-4]", "n[1-8]").replace("n[1-3]", "n[1-3,5-8]"))
@@ -534,6 +598,20 @@ def test_limits_of_slurms_database_count_in_both_clusters(tmp_path: Path) -> Non
     assert limited.changed_s > 2 * alone.changed_s
 
 
+def test_a_limit_of_an_account_is_changed(tmp_path: Path) -> None:
+    conf, dump = tmp_path / "slurm.conf", tmp_path / "dump.cfg"
+    conf.write_text(f"{CONF}PriorityType=priority/multifactor\nAccountingStorageEnforce=limits\n")
+    dump.write_text(DUMP)
+    log = drawn(conf, 100)
+    log = tb.Workload(log.table.assign(user="u"), log.provenance)
+    found = tb.whatif(log, [conf, dump], settings=["Account.chem.GrpJobs=-1"], members=6)
+    (chem,) = (each for each in found.classes if each.title == "account chem")
+    assert chem.shares[2] < -0.5  # without the limit of one running job
+    conf.write_text(conf.read_text().replace("Enforce=limits", "Enforce=associations"))
+    with pytest.raises(InputError, match="AccountingStorageEnforce of the slurm"):
+        tb.whatif(log, [conf, dump], settings=["Account.chem.GrpJobs=-1"], members=2)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -543,6 +621,7 @@ def test_limits_of_slurms_database_count_in_both_clusters(tmp_path: Path) -> Non
         ({"settings": ["Node.n2.TmpDisk=5"]}, "the model has no rule for this"),  # a line of its own is no change
         ({"settings": ["KillWait=30"]}, "the slurm.conf has this value, by Slurm's default or in other words"),
         ({"settings": ["Partition.batch.Nodes=n1,n2,n3"]}, "in other words"),
+        ({"settings": ["Partition.batch.Default=NO"]}, "no partition of the changed slurm.conf is the default"),
         ({"settings": ["Partition.batch.State=DOWN"]}, "the model has no rule for this"),
         ({"settings": ["bf_interval=often"]}, "often"),
         ({"members": 1}, "number of members is 1"),
@@ -599,6 +678,13 @@ def test_a_log_of_one_judged_job_or_of_one_instant_has_a_page(
     assert found.save(tmp_path / "out").exists()
 
 
+def test_the_summary_of_a_backtest_says_its_error(conf: Path, tmp_path: Path, svg_only: None) -> None:
+    found = tb.whatif(drawn(conf, 60), conf, members=2)
+    sheet = found.save(tmp_path / "out").with_name("summary.html").read_text()
+    assert f"<strong>T{escape(found.backtest[1:])}.</strong>" in sheet
+    assert sheet.count("<figure") == 1 and "Outages of nodes" in sheet
+
+
 # -- the command
 
 
@@ -648,6 +734,13 @@ def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
     page = (folder / "index.html").read_text()
     assert not re.search(r"(?:src|href)=\"(?!#)|url\((?!#)|@import", page)
     assert page.count("<figure") == 5
+    sheet = (folder / "summary.html").read_text()
+    assert not re.search(r"(?:src|href)=\"(?!#)|url\((?!#)|@import", sheet)
+    assert sheet.count("<figure") == 1 and "Waits of all jobs " in sheet and "What is not modeled" in sheet
+    assert all(
+        f"{each[0].upper()}{escape(each[1:])}." in sheet
+        for each in json.loads((folder / "whatif.json").read_text())["not_modeled"]
+    )
     for name in ("waits", "effects", "classes", "queue", "utilization"):
         assert {path.suffix for path in (folder / "plots").glob(f"{name}-page.*")} == {".png", ".svg", ".pdf"}
         assert len(pd.read_csv(folder / "plots" / f"{name}.csv")) > 5
@@ -667,6 +760,53 @@ def test_the_document_is_that_of_the_folder(export: Path, call: Call, tmp_path: 
     assert json.loads(out) == json.loads((tmp_path / "out" / "whatif.json").read_text())
     assert json.loads(out)["change"] == []
     assert problems(json.loads(out), "tracebed-whatif-1.json") == []
+
+
+def test_a_log_may_be_the_json_of_sacct(conf: Path, call: Call, tmp_path: Path) -> None:
+    """The answer is that of the same jobs as text."""
+    text, jobs, begin = ["JobID|Partition|QOS|Account|Submit|Start|End|Timelimit|State|NNodes|NCPUS"], [], 1_704_067_200
+    for row in drawn(conf, 120).table.to_dict("records"):
+        times = [begin + round(row[name]) for name in ("submit_time", "logged_start", "logged_end")]
+        clocks = [f"{pd.Timestamp(at, unit='s'):%Y-%m-%dT%H:%M:%S}" for at in times]
+        names, minutes, cores = (
+            [row["partition"], row["queue"], row["group"]],
+            round(row["time_limit"] / 60),
+            row["cores_per_node"],
+        )
+        limit = f"{minutes // 1440}-{minutes % 1440 // 60:02}:{minutes % 60:02}:00"
+        text.append("|".join([row["job_id"], *names, *clocks, limit, "COMPLETED", "1", str(cores)]))
+        submit, start, end = times
+        clock = {
+            "submission": submit,
+            "eligible": submit,
+            "start": start,
+            "end": end,
+            "elapsed": end - start,
+            "limit": minutes,
+        }
+        keys = dict(zip(("partition", "qos", "account"), names, strict=True)) | {"job_id": int(row["job_id"]) + 1000}
+        tres = {"allocated": [{"type": "cpu", "name": None, "id": 1, "count": cores}], "requested": []}
+        size = {
+            "allocation_nodes": 1,
+            "nodes": "n1",
+            "constraints": "",
+            "required": {"CPUs": cores, "memory": 0},
+            "tres": tres,
+        }
+        jobs.append(test_sacct_exports.PLAIN | keys | size | {"time": clock})
+    (tmp_path / "sacct.txt").write_text("\n".join(text) + "\n")
+    (tmp_path / "sacct.json").write_text(json.dumps({"jobs": jobs, "errors": []}))
+    answers = []
+    for log in ("sacct.txt", "sacct.json"):
+        changes = ["--set", "bf_interval=300", "--time-zone", "UTC", "--perturb", "2", "--json"]
+        status, out, err = call("whatif", log, "slurm.conf", *changes)
+        assert status == ExitCode.OK, err
+        answers.append(json.loads(out))
+    assert answers[0]["log"]["jobs"] > 100
+    assert answers[0]["sentences"] == answers[1]["sentences"]
+    for one, other in zip(answers[0]["classes"], answers[1]["classes"], strict=True):
+        assert one["jobs"] == other["jobs"] and one["logged_wait_s"] == other["logged_wait_s"]
+        assert one["predicted_wait_s"] == other["predicted_wait_s"]
 
 
 @pytest.mark.parametrize(
@@ -770,6 +910,9 @@ def test_the_page_is_readable_in_a_browser_and_escapes_names(width: int, conf: P
         opened = chromium.Page(browser, page, width=width, phone=width < 500)
         assert opened.errors() == []
         assert opened.run("document.querySelectorAll('figure').length") == 5
+        sheet = chromium.Page(browser, page.with_name("summary.html"), width=width, phone=width < 500)
+        assert sheet.errors() == []
+        assert sheet.run("document.documentElement.scrollWidth") <= width
         assert opened.run("document.images.length") == 0
         assert opened.run("document.documentElement.scrollWidth") <= width
 

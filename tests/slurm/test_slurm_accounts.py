@@ -23,6 +23,7 @@ from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.slurm.changes import with_database
 from tracebed.slurm.conf import read
 from tracebed.slurm.database import Association, Database, Limits, Qos, read_qos, tres_of
 from tracebed.slurm.machine import SlurmCluster, SlurmMachine
@@ -197,6 +198,96 @@ def test_a_dump_of_slurm_26_05_begins_with_its_qos(tmp_path: Path) -> None:
     lines = "# a comment\nQOS - 'normal':Description='Normal QOS default'\nQOS - 'high':Priority=100:MaxTRESPU=cpu=8\n"
     newer.write_text(lines + (FOLDER / "dump.cfg").read_text())
     assert read(FOLDER / "slurm.conf", newer, FOLDER / "qos.txt").cluster == read(*FILES).cluster
+
+
+OF_DUMP = (
+    "QOS - 'normal':Description='Normal QOS default'\n"
+    "QOS - 'high':Description='h':Flags='DenyOnLimit,NoDecay':GraceTime=300:GrpJobs=7:GrpTRES=cpu=9:MaxJobsPA=6"
+    ":MaxJobsPU=4:MaxSubmitJobsPA=8:MaxSubmitJobsPU=5:MaxTRESPerAccount=cpu=7:MaxTRESPerJob=node=2"
+    ":MaxTRESPerUser=cpu=8,gres/gpu=1:MaxTRESRunMinsPerUser=cpu=60:MaxWallDurationPerJob=90:MinTRESPerJob=cpu=2"
+    ":Preempt='low,normal':PreemptMode='requeue':PreemptExemptTime=60:Priority=100:UsageFactor=0.500000\n"
+)
+"""QOS with all keys that the sources of newer versions print."""
+
+
+def test_without_a_table_the_qos_are_those_of_the_dump(tmp_path: Path) -> None:
+    (tmp_path / "dump.cfg").write_text(OF_DUMP + (FOLDER / "dump.cfg").read_text())
+    conf = read(FOLDER / "slurm.conf", tmp_path / "dump.cfg")
+    assert conf.cluster is not None
+    normal, high = conf.cluster.database.qos
+    assert normal == Qos(name="normal")
+    assert high == Qos(
+        name="high",
+        priority=100,
+        usage_factor=0.5,
+        flags=("DenyOnLimit", "NoDecay"),
+        limits=Limits(
+            jobs=7,
+            tres={"cpu": 9},
+            user_jobs=4,
+            user_submit=5,
+            user_tres={"cpu": 8, "gres/gpu": 1},
+            account_jobs=6,
+            account_submit=8,
+            account_tres={"cpu": 7},
+            job_tres={"node": 2},
+            least_tres={"cpu": 2},
+            wall_s=5400.0,
+        ),
+        preempts=("low", "normal"),
+        preempt_mode="requeue",
+        grace_s=300,
+        exempt_s=60.0,
+    )
+    assert any("MaxTRESRunMinsPerUser=cpu=60 (QOS high)" in each for each in conf.differences)
+
+
+def changed(*settings: str) -> Database:
+    """Return the database of the recording with changed settings."""
+    conf = read(*FILES)
+    assert conf.cluster is not None
+    return with_database(conf.cluster.database, settings)
+
+
+def test_a_change_of_a_qos_or_an_account_is_that_of_sacctmgr() -> None:
+    database = changed("QOS.high.MaxJobsPU=4", "qos.high.maxtrespu=cpu=8,mem=2G", "QOS.low.Priority=30")
+    qos = {each.name: each for each in database.qos}
+    assert qos["high"].limits == Limits(user_jobs=4, user_tres={"cpu": 8, "mem": 2048})
+    assert (qos["low"].priority, qos["low"].usage_factor) == (30, 0.5)
+    database = changed("Account.y.GrpTRES=cpu=12,node=2", "Account.y.GrpJobs=-1", "User.tracebed3.MaxJobs=1")
+    known = {(each.account, each.user): each.limits for each in database.associations}
+    assert known["y", ""] == Limits(tres={"cpu": 12, "node": 2}, user_jobs=2, job_tres={"cpu": 5})
+    assert {key for key, limits in known.items() if key[1] == "tracebed3"} == {
+        ("lab2", "tracebed3"),
+        ("fac2", "tracebed3"),
+    }
+    assert known["lab2", "tracebed3"].user_jobs == known["fac2", "tracebed3"].user_jobs == 1
+    assert next(each for each in changed("Account.fac1.Fairshare=9").associations if each.account == "fac1").shares == 9
+    assert not {each.account: each for each in changed("Account.y.GrpTRES=cpu=-1").associations}["y"].limits.tres
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("QOS.hihg.MaxJobsPU=4", "database has no qos hihg.*did you mean high"),
+        ("Account.z.GrpJobs=4", "database has no account z"),
+        ("QOS.high.GrpWall=4", "GrpWall is no setting of qos that is modeled"),
+        ("QOS.high.MaxJobsPU=many", "MaxJobsPU is 'many', not a whole number"),
+        ("QOS.high.MaxTRESPU=license/a=4", "license/a is a resource whose limit is not modeled"),
+        ("QOS.high.MaxTRESPU=4", "'4' is not an amount of a resource"),
+        ("QOS.MaxJobsPU=4", "is not a setting of a QOS"),
+        ("Account.y.GrpJobs=4", "changes nothing: the database has this value"),
+    ],
+)
+def test_a_wrong_change_of_the_database_is_an_error(setting: str, says: str) -> None:
+    with pytest.raises(InputError, match=f"(?is){says}"):
+        changed(setting)
+
+
+def test_a_change_of_a_database_that_no_file_has_names_the_file() -> None:
+    with pytest.raises(InputError, match="no file has settings of QOS") as error:
+        with_database(Database(), ["QOS.normal.MaxJobsPU=4"])
+    assert "sacctmgr -P show qos" in str(error.value.hint)
 
 
 def test_without_the_database_a_warning_says_what_is_assumed() -> None:

@@ -6,16 +6,19 @@ A setting is one of
     PriorityWeightAge=5000        a key of a line of its own
     Partition.gpu.MaxTime=1-00    a setting of the PartitionName line gpu
     Node.n[1-4].Weight=5          a setting of nodes; the line of other nodes, too, is divided
+    QOS.normal.MaxJobsPU=4        a setting of a QOS in the database of Slurm
+    Account.phys.GrpTRES=cpu=64   a setting of an account; User.NAME: of a user in each of the user's accounts
 
-Keys are not case-sensitive. Names of partitions and nodes are.
+Keys are not case-sensitive. Names of partitions, nodes, QOS, accounts and users are.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
@@ -44,6 +47,7 @@ from tracebed.slurm.conf_lines import (
     state_of,
     without_node_sets,
 )
+from tracebed.slurm.database import LIMITS, SETTINGS, Association, Database, Qos, with_setting
 from tracebed.slurm.machine import kind_of
 
 SPELLED = {
@@ -76,7 +80,13 @@ WHOLE = frozenset(
     )
 )
 """Keys, in lower case, whose values are whole numbers."""
-GRAMMAR = "write KEY=VALUE, Partition.NAME.KEY=VALUE or Node.NAME.KEY=VALUE"
+GRAMMAR = "write KEY=VALUE, or Partition.NAME.KEY=VALUE; instead of Partition: Node, QOS, Account or User"
+OF_DATABASE: Mapping[str, Callable[[Any, str], bool]] = {
+    "qos": lambda row, name: row.name == name,
+    "account": lambda row, name: row.account == name and not row.user,
+    "user": lambda row, name: row.user == name,
+}
+"""First word of a setting of the database -> whether a QOS or an association is the named one."""
 OWN = ("port", "nodeaddr", "nodehostname", "bcastaddr", "reason", "state")
 """Settings of a NodeName line, in lower case, that say nothing about the class of its nodes."""
 
@@ -100,8 +110,42 @@ def with_settings(lines: Sequence[Line], settings: Iterable[str]) -> list[Line]:
     return found
 
 
+def of_database(setting: str) -> bool:
+    """Return whether a setting is one of a QOS, an account or a user."""
+    return setting.partition("=")[0].strip().partition(".")[0].lower() in OF_DATABASE
+
+
+def with_database(database: Database, settings: Iterable[str]) -> Database:
+    """Return the database with changed settings; one that changes nothing is an error."""
+    for text in settings:
+        key, _, value = (part.strip() for part in text.partition("="))
+        first, *names, setting = key.split(".")
+        if not (names and value):
+            raise InputError(f"{text!r} is not a setting of a QOS, an account or a user", hint=GRAMMAR)
+        kind, name, chosen = first.lower(), ".".join(names), OF_DATABASE[first.lower()]
+        known = [*(each for group in LIMITS.values() for each in group)]
+        known += SETTINGS["QOS" if kind == "qos" else "association"]
+        spelled = {each.lower(): each for each in known}.get(setting.lower())
+        if spelled is None:
+            raise _unknown(f"{setting} is no setting of {first} that is modeled", setting, known)
+        rows: Sequence[Qos | Association] = database.qos if kind == "qos" else database.associations
+        if not any(chosen(row, name) for row in rows):
+            if not rows:
+                file = "`sacctmgr -P show qos`" if kind == "qos" else "`sacctmgr dump CLUSTER`"
+                raise InputError(f"{text}: no file has settings of {first}", hint=f"give the output of {file}, too")
+            names = sorted({getattr(row, "name" if kind == "qos" else kind) for row in rows} - {""})
+            raise _unknown(f"Slurm's database has no {first} {name}", name, names)
+        changed = tuple(with_setting(row, spelled, value, text) if chosen(row, name) else row for row in rows)
+        if changed == tuple(rows):
+            raise InputError(f"{text!r} changes nothing: the database has this value", hint="give another value")
+        database = database.model_copy(update={"qos" if kind == "qos" else "associations": changed})
+    return database
+
+
 def modeled(setting: str) -> bool:
     """Return whether a prediction of a cluster may depend on the key of a setting."""
+    if of_database(setting):
+        return True  # `with_database` refuses others
     *first, key = setting.partition("=")[0].strip().lower().split(".")
     return key in MODELED_KEYS and not (key == "state" and first[0] == "partition")
 

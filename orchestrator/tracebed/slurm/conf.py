@@ -48,7 +48,18 @@ from tracebed.slurm.conf_lines import (
     state_of,
     whole,
 )
-from tracebed.slurm.database import CONF, DUMP, POWER, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
+from tracebed.slurm.database import (
+    CONF,
+    DUMP,
+    POWER,
+    QOS,
+    RESERVATIONS,
+    Database,
+    kind_of,
+    read_dump,
+    read_qos,
+    read_qos_of_dump,
+)
 from tracebed.slurm.layer_settings import unsuitable
 from tracebed.slurm.machine import SlurmCluster, SlurmMachine, machine_of
 from tracebed.slurm.power_saving import KEYS, read_power, rules_of
@@ -141,6 +152,7 @@ def read(
     *paths: Path,
     plain: bool = False,
     change: Callable[[Sequence[Line]], Sequence[Line]] | None = None,
+    database_change: Callable[[Database], Database] | None = None,
     zone: str = "",
 ) -> SlurmConf:
     """Read a slurm.conf with the files that it includes, and the output of sacctmgr. The last value of a key counts.
@@ -153,6 +165,7 @@ def read(
             content says what a file is.
         plain: whether a cluster of equal nodes in one partition is a cluster, too.
         change: a function from the lines of the slurm.conf to those that count.
+        database_change: the same for the accounts, users and QOS of the other files.
         zone: time zone of the dates of reservations; empty: UTC, with a sentence.
     """
     found = _sorted(paths, zone)
@@ -160,6 +173,7 @@ def read(
     lines = lines if change is None else change(lines)
     plain = plain or found.reservations is not None  # only a cluster has advance reservations
     database, ignored = found.database, found.ignored
+    database = database if database_change is None else database_change(database)
     conf = of_lines(lines, found.conf, plain=plain, database=database, ignored=ignored, power=found.power)
     return replace(conf, reservations=found.reservations, differences=(*conf.differences, *found.sentences))
 
@@ -278,6 +292,10 @@ def _sorted(paths: Sequence[Path], zone: str) -> _Files:
         if kind == DUMP:
             associations, more = read_dump(text, str(path))
             found.database = found.database.model_copy(update={"associations": associations})
+            if QOS not in kinds:
+                qos, of_qos = read_qos_of_dump(text, str(path))
+                found.database = found.database.model_copy(update={"qos": qos})
+                more += of_qos
         elif kind == QOS:
             qos, more = read_qos(text, str(path))
             found.database = found.database.model_copy(update={"qos": qos})

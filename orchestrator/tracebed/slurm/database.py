@@ -1,13 +1,13 @@
 """What Slurm keeps in its database: accounts, users and QOS, from the output of sacctmgr.
 
 Source: sacctmgr(1) of Slurm 22.05, and files that sacctmgr of Slurm 22.05.8 wrote: `sacctmgr dump CLUSTER` and
-`sacctmgr -P show qos`.
+`sacctmgr -P show qos`. The lines of QOS in a dump of newer versions: the keys that their sacctmgr prints.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -37,17 +37,22 @@ LIMITS: Mapping[str, tuple[str, ...]] = {
     "jobs": ("GrpJobs",),
     "submit": ("GrpSubmitJobs", "GrpSubmit"),
     "tres": ("GrpTRES",),
-    "user_jobs": ("MaxJobsPU", "MaxJobs"),
-    "user_submit": ("MaxSubmitPU", "MaxSubmitJobs", "MaxSubmit"),
-    "user_tres": ("MaxTRESPU",),
-    "account_jobs": ("MaxJobsPA",),
-    "account_submit": ("MaxSubmitPA",),
-    "account_tres": ("MaxTRESPA",),
+    "user_jobs": ("MaxJobsPU", "MaxJobsPerUser", "MaxJobs"),
+    "user_submit": ("MaxSubmitPU", "MaxSubmitJobsPU", "MaxSubmitJobsPerUser", "MaxSubmitJobs", "MaxSubmit"),
+    "user_tres": ("MaxTRESPU", "MaxTRESPerUser"),
+    "account_jobs": ("MaxJobsPA", "MaxJobsPerAccount"),
+    "account_submit": ("MaxSubmitPA", "MaxSubmitJobsPA", "MaxSubmitJobsPerAccount"),
+    "account_tres": ("MaxTRESPA", "MaxTRESPerAccount"),
     "job_tres": ("MaxTRESPerJob", "MaxTRES"),
-    "least_tres": ("MinTRES",),
+    "least_tres": ("MinTRES", "MinTRESPerJob"),
     "wall_s": ("MaxWallDurationPerJob", "MaxWall"),
 }
-"""Field of `Limits` -> its names in a dump and in the table of QOS."""
+"""Field of `Limits` -> its names in a dump, in the table of QOS, and for `sacctmgr modify`."""
+SETTINGS = {
+    "QOS": ("Priority", "UsageFactor", "GraceTime", "Preempt", "PreemptMode", "PreemptExemptTime"),
+    "association": ("Fairshare", "Priority"),
+}
+"""Other settings of a QOS and of an association that a change may have."""
 USED = frozenset(
     (
         *("Name", "Priority", "Flags", "UsageFactor", "Fairshare", "FairShare", "DefaultAccount", "DefaultQOS", "QOS"),
@@ -63,6 +68,7 @@ ABSENT = ("", "-1", "0.000000")
 
 COUNTED = re.compile(r"cpu|mem|node|billing|gres/[^:]+")
 """Resources whose amounts limits count. Licences, file systems and types of generic resources are not counted."""
+COUNTED_HINT = "write cpu, mem, node, billing or gres/NAME"
 
 
 class Limits(Fact):
@@ -199,7 +205,7 @@ def read_dump(text: str, where: str) -> tuple[tuple[Association, ...], list[str]
             hint = "give the output of `sacctmgr dump CLUSTER`, unchanged"
             raise InputError(f"{line[:60]!r} is not a line of sacctmgr dump", where=here, hint=hint)
         kind, name, rest = entry.groups()
-        if kind == "QOS":  # the dump of Slurm 26.05 begins with them; their limits are read from the table of QOS
+        if kind == "QOS":  # the dump of Slurm 26.05 begins with them: see `read_qos_of_dump`
             continue
         values = {key: quoted or plain for key, quoted, plain in SETTING.findall(rest)}
         if kind == "Parent":
@@ -219,7 +225,7 @@ def read_dump(text: str, where: str) -> tuple[tuple[Association, ...], list[str]
                 **own,
                 partition=values.get("Partition", ""),
                 parent=parent if kind == "Account" else "",
-                shares=-1 if shares in PARENT else _whole(shares, 1, here),
+                shares=_shares(shares, here),
                 priority=_whole(values["Priority"], 0, here) if values.get("Priority") else None,
                 default=kind == "User" and values.get("DefaultAccount") == parent,
                 default_qos=values.get("DefaultQOS", ""),
@@ -261,7 +267,7 @@ def read_associations(text: str, where: str) -> tuple[tuple[Association, ...], l
                 user=user,
                 partition=values.get("Partition", ""),
                 parent="" if user else parent,
-                shares=-1 if share == "parent" else _whole(share, 1, here),
+                shares=_shares(share, here),
                 priority=_whole(values["Priority"], 0, here) if values.get("Priority") else None,
                 default_qos=values.get("Def QOS", ""),
                 qos=tuple(filter(None, values.get("QOS", "").split(","))),
@@ -308,27 +314,90 @@ def _qos(inherited: Sequence[str], text: str) -> tuple[str, ...]:
 
 def read_qos(text: str, where: str) -> tuple[tuple[Qos, ...], list[str]]:
     """Return the QOS of a table, and the settings that are not modeled."""
+    return _all_qos(_rows(text, where, "sacctmgr -P show qos"))
+
+
+def read_qos_of_dump(text: str, where: str) -> tuple[tuple[Qos, ...], list[str]]:
+    """Return the QOS of a dump, of a version of Slurm whose dump has them, and the settings that are not modeled."""
+
+    def rows() -> Iterator[tuple[dict[str, str], str]]:
+        for number, line in enumerate(text.splitlines(), 1):
+            if (entry := ENTRY.fullmatch(line)) is not None and entry[1] == "QOS":
+                values = {"Name": entry[2]} | {key: quoted or plain for key, quoted, plain in SETTING.findall(entry[3])}
+                for key in {"GraceTime", "PreemptExemptTime"} & values.keys():
+                    values[key] = f"0:0:{values[key]}"  # a dump has seconds, where the table has h:min:s
+                yield values, f"{where}:{number}"
+
+    return _all_qos(rows())
+
+
+def _all_qos(rows: Iterable[tuple[dict[str, str], str]]) -> tuple[tuple[Qos, ...], list[str]]:
+    """Return the QOS of rows, and the settings that are not modeled."""
     found: list[Qos] = []
     ignored: list[str] = []
-    for values, here in _rows(text, where, "sacctmgr -P show qos"):
-        flags = tuple(filter(None, values.get("Flags", "").split(",")))
-        name = values["Name"]
-        found.append(
-            Qos(
-                name=name,
-                priority=_whole(values.get("Priority", ""), 0, here),
-                usage_factor=_number(values.get("UsageFactor") or "1", here),
-                flags=flags,
-                limits=_limits(values, here),
-                preempts=tuple(filter(None, values.get("Preempt", "").split(","))),
-                preempt_mode=mode_of(values.get("PreemptMode", "")),
-                grace_s=int(duration_s(values.get("GraceTime") or "0", here)),
-                exempt_s=duration_s(values["PreemptExemptTime"], here) if values.get("PreemptExemptTime") else None,
-            )
-        )
+    for values, here in rows:
+        found.append(_qos_of(values, here))
+        name, flags = found[-1].name, found[-1].flags
         ignored += [f"{key}={value} (QOS {name})" for key, value in _unmodeled(values)]
         ignored += [f"Flags={flag} (QOS {name})" for flag in flags if flag not in FLAGS]
     return tuple(found), ignored
+
+
+def _qos_of(values: Mapping[str, str], here: str) -> Qos:
+    return Qos(
+        name=values["Name"],
+        priority=_whole(values.get("Priority", ""), 0, here),
+        usage_factor=_number(values.get("UsageFactor") or "1", here),
+        flags=tuple(filter(None, values.get("Flags", "").split(","))),
+        limits=_limits(values, here),
+        preempts=tuple(filter(None, values.get("Preempt", "").split(","))),
+        preempt_mode=mode_of(values.get("PreemptMode", "")),
+        grace_s=int(duration_s(values.get("GraceTime") or "0", here)),
+        exempt_s=duration_s(values["PreemptExemptTime"], here) if values.get("PreemptExemptTime") else None,
+    )
+
+
+def with_setting(row: Qos | Association, key: str, value: str, where: str) -> Qos | Association:
+    """Return a QOS or an association with a changed setting, as `sacctmgr modify` changes it.
+
+    Args:
+        row: the QOS or association.
+        key: a name of `LIMITS` or of `SETTINGS`, as spelled there.
+        value: the value. -1: no limit. A list of resources changes these, and leaves the others as they are.
+        where: the place, for messages.
+
+    Raises:
+        InputError: the value is invalid.
+    """
+    field = next((field for field, names in LIMITS.items() if key in names), None)
+    counts = key == "Priority" or (field is not None and not field.endswith(("tres", "wall_s")))
+    if counts and value != "-1" and not (value.isascii() and value.isdecimal()):
+        raise InputError(f"{key} is {value!r}, not a whole number", where=where, hint="give a number, or -1: no limit")
+    if field is None:
+        if isinstance(row, Qos):
+            parsed = _qos_of({"Name": row.name, key: value}, where)
+            fields = ("priority", "usage_factor", "grace_s", "preempts", "preempt_mode", "exempt_s")
+            field = dict(zip(SETTINGS["QOS"], fields, strict=True))[key]
+            return row.model_copy(update={field: getattr(parsed, field)})
+        if key == "Priority":
+            return row.model_copy(update={"priority": None if value == "-1" else _whole(value, 0, where)})
+        return row.model_copy(update={"shares": _shares(value, where)})
+    if field.endswith("tres"):
+        items = [item for item in value.split(",") if item]
+        lifted = {item.removesuffix("=-1").lower() for item in items if item.endswith("=-1")}
+        given = tres_of(",".join(item for item in items if not item.endswith("=-1")), where)
+        if unknown := [name for name in {*lifted, *given} if not COUNTED.fullmatch(name)]:
+            raise InputError(f"{min(unknown)} is a resource whose limit is not modeled", where=where, hint=COUNTED_HINT)
+        old = getattr(row.limits, field)
+        new: object = {name: amount for name, amount in {**old, **given}.items() if name not in lifted}
+    else:
+        new = getattr(_limits({key: value}, where), field)
+    return row.model_copy(update={"limits": row.limits.model_copy(update={field: new})})
+
+
+def _shares(text: str, where: str) -> int:
+    """Return shares; -1: those of the parent."""
+    return -1 if text in PARENT else _whole(text, 1, where)
 
 
 def mode_of(text: str) -> str:

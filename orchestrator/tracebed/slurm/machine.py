@@ -520,6 +520,8 @@ def machine_of(
     parameters = (values.get("selecttypeparameters") or (CONSUMED if shared else "")).lower().split(",")
     selection = frozenset(parameters) if shared else frozenset[str]()
     partitions = [_partition(line, names, threads, values, selection) for line in partition_lines(lines)]
+    default = next((each.name for each in reversed(partitions) if each.default), None)  # Slurm takes the last one
+    partitions = [each.model_copy(update={"default": each.name == default}) for each in partitions]
     return SlurmCluster(
         kinds=tuple(kinds),
         partitions=tuple(partitions or [Partition(name="", default=True, **_chosen(selection))]),

@@ -64,7 +64,7 @@ class Changes:
     settings: tuple[str, ...] = shared(
         set_option(
             "Change a setting: bf_max_job_test=1000 (of SchedulerParameters), PriorityWeightAge=5000, "
-            "Partition.gpu.MaxTime=1-00:00, Node.n[1-4].Weight=5"
+            "Partition.gpu.MaxTime=1-00:00, Node.n[1-4].Weight=5, QOS.normal.MaxJobsPU=4, Account.phys.GrpTRES=cpu=64"
         )
     )
     add_nodes: tuple[str, ...] = option(
@@ -72,6 +72,9 @@ class Changes:
         help="Add N nodes to a partition, like most of its nodes or like NODE; may be repeated.",
     )
     replacement: Path | None = option("--replace", help="Take this slurm.conf in place of SLURM_CONF.")
+    by: Literal["change"] | None = option(
+        help="change: answer each change alone, in one table beside one backtest, in place of all together."
+    )
     over_limit: Literal["leave-out", "cut", "split"] = option(
         default="leave-out",
         help="Jobs whose time limit exceeds that of the changed cluster: leave them out, cut limit and run time to it, "
@@ -81,7 +84,16 @@ class Changes:
     @property
     def keywords(self) -> dict[str, Any]:
         """The options, as `tracebed.api.whatif` takes them. Raises InputError if one is invalid."""
-        return vars(self) | {"add_nodes": _numbers(self.add_nodes)}
+        found = vars(self) | {"add_nodes": _numbers(self.add_nodes)}
+        del found["by"]
+        return found
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """Each change, as `tracebed.api.whatif_each` takes them."""
+        replaced = [] if self.replacement is None else [{"replacement": self.replacement}]
+        nodes = [{"add_nodes": {name: count}} for name, count in _numbers(self.add_nodes).items()]
+        return [*replaced, *({"settings": [setting]} for setting in self.settings), *nodes]
 
 
 @dataclass(frozen=True)
@@ -135,8 +147,8 @@ def whatif(
 ) -> None:
     """Predict what a changed SLURM_CONF does to the waits of a LOG, and state how sure the answer is.
 
-    LOG is the accounting of the cluster (sacct -P), or another log with starts. First the backtest: the log is
-    predicted under SLURM_CONF, by an ensemble, and compared with what happened. Then the effect: the same ensemble
+    LOG is the accounting of the cluster (sacct -P or --json), or another log with starts. First the backtest: the log
+    is predicted under SLURM_CONF, by an ensemble, and compared with what happened. Then the effect: the same ensemble
     under the changed file, member by member. An effect that is not larger than the error of the model on this log, or
     that chance may turn round, is inconclusive. Without a change, the backtest alone is printed. A change that refuses
     more than 1 % of the work of the log (jobs beyond a new limit) has no answer about waits; see --over-limit.
@@ -210,11 +222,15 @@ def _with_changes(
     jobs: tb.Workload, files: tuple[Path, ...], changes: Changes, ensembles: Ensembles, common: dict[str, Any]
 ) -> WhatIf:
     """Return the answer about a change, or the backtest."""
-    sides = 2 if changes.settings or changes.add_nodes or changes.replacement else 1
+    sides = 1 + (len(changes.parts) if changes.by else min(len(changes.parts), 1))
     sides += ensembles.outages is not None
     with progress("predicting", total=sides * common["members"]) as bar:
-        keywords = {**changes.keywords, **common}
-        found: WhatIf = tb.whatif(jobs, files, outages=ensembles.outages, on_progress=bar.update, **keywords)
+        how = {"outages": ensembles.outages, "on_progress": bar.update, **common}
+        found: WhatIf
+        if changes.by:
+            found = tb.whatif_each(jobs, files, changes.parts, over_limit=changes.over_limit, **how)
+        else:
+            found = tb.whatif(jobs, files, **changes.keywords, **how)
     return found
 
 
@@ -258,13 +274,16 @@ def _show(found: WhatIf) -> None:
     if found.malleable is not None:
         click.echo("")
         print_table(*malleable_table(found))
+    if found.alternatives:
+        click.echo("")
+        print_table(*found.of_changes)
     if found.outages:
         click.echo("")
         print_table(OUTAGES, [_of_outages(each) for each in found.outages.classes])
     click.echo("")
     for sentence in found.sentences:
         click.echo(sentence)
-    if found.change or found.malleable is not None:
+    if found.title or found.malleable is not None:
         click.echo(f"backtest: {found.backtest}")
 
 

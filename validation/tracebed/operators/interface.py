@@ -105,7 +105,7 @@ def whatif(
             show qos` and of `scontrol show reservation`, as far as known. They name accounts and users, so that the log
             must have its names (`keep_names`).
         settings: changes: `bf_max_job_test=1000`, `PriorityWeightAge=5000`, `Partition.gpu.MaxTime=1-00:00`,
-            `Node.n[1-4].Weight=5`.
+            `Node.n[1-4].Weight=5`, `QOS.normal.MaxJobsPU=4`, `Account.phys.GrpTRES=cpu=64`.
         add_nodes: partition -> number of additional nodes, which are like most nodes of the partition; or this number
             and the name of a node that they are like.
         replacement: another slurm.conf in place of `conf`; the other changes change this one.
@@ -138,26 +138,90 @@ def whatif(
         >>> found.classes[0].effect.change < 0
         True
     """
-    one_of("over_limit", over_limit, [*Remedy])
     workload = _workload(log)
     return _answer(
         workload,
         conf,
-        Change(
-            tuple(settings),
-            tuple(
-                (partition, Addition(*((nodes,) if isinstance(nodes, int) else nodes)))
-                for partition, nodes in (add_nodes or {}).items()
-            ),
-            None if replacement is None else Path(replacement),
-        ),
+        _change(over_limit, settings, add_nodes, replacement),
         _name(log, name),
         members,
         perturbation,
-        remedy=Remedy(over_limit),
         outages=outages_of(outages, workload),
         workers=workers,
         on_progress=on_progress,
+    )
+
+
+def whatif_each(
+    log: converters.Workload | Path | str,
+    conf: Path | str | Sequence[Path | str],
+    changes: Sequence[Mapping[str, Any]],
+    *,
+    over_limit: str = "leave-out",
+    outages: Calendar | Path | str | Mapping[str, Any] | None = None,
+    members: int = 16,
+    perturbation: Mapping[str, float] | None = None,
+    name: str = "",
+    workers: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> WhatIf:
+    """Predict a log under its slurm.conf, and under several changed ones, each alone.
+
+    The changes share the backtest and its members, so that k changes need k + 1 ensembles.
+
+    Args:
+        log: the log, as for `whatif`.
+        conf: the slurm.conf of the cluster, and further files, as for `whatif`.
+        changes: for each change its arguments of `whatif`: `settings`, `add_nodes`, `replacement`.
+        over_limit, outages, members, perturbation, name, workers, on_progress: as for `whatif`.
+
+    Returns:
+        The backtest. Its attribute `alternatives` has an answer for each change, `of_changes` the table.
+
+    Raises:
+        InputError: as for `whatif`, or there is no change.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> jobs = tb.generate("lublin99", jobs=100, seed=1, nodes=16)
+        >>> _ = Path("slurm.conf").write_text("NodeName=n[1-16] CPUs=1\\nPartitionName=batch Nodes=ALL Default=YES\\n")
+        >>> log = tb.with_starts(jobs, tb.simulate(jobs, "easy"))
+        >>> found = tb.whatif_each(log, "slurm.conf", [{"add_nodes": {"batch": more}} for more in (4, 8)], members=2)
+        >>> len(found.alternatives)
+        2
+    """
+    if not changes:
+        raise InputError("there is no change to answer", hint="give a setting or more nodes")
+    workload = _workload(log)
+    return _answer(
+        workload,
+        conf,
+        [_change(over_limit, **change) for change in changes],
+        _name(log, name),
+        members,
+        perturbation,
+        outages=outages_of(outages, workload),
+        workers=workers,
+        on_progress=on_progress,
+    )
+
+
+def _change(
+    over_limit: str,
+    settings: Sequence[str] = (),
+    add_nodes: Mapping[str, int | tuple[int, str]] | None = None,
+    replacement: Path | str | None = None,
+) -> Change:
+    """Return a change of the arguments of `whatif`."""
+    one_of("over_limit", over_limit, [*Remedy])
+    return Change(
+        tuple(settings),
+        tuple(
+            (partition, Addition(*((nodes,) if isinstance(nodes, int) else nodes)))
+            for partition, nodes in (add_nodes or {}).items()
+        ),
+        None if replacement is None else Path(replacement),
+        Remedy(over_limit),
     )
 
 
@@ -226,7 +290,7 @@ def _name(log: converters.Workload | Path | str, name: str) -> str:
 def _answer(
     workload: converters.Workload,
     conf: Path | str | Sequence[Path | str],
-    change: Change,
+    change: Change | list[Change],
     name: str,
     members: int,
     perturbation: Mapping[str, float] | None,
@@ -234,12 +298,13 @@ def _answer(
     on_progress: Callable[[int], None] | None,
     **how: Any,
 ) -> WhatIf:
-    """Return the answer of `study.whatif`."""
+    """Return the answer of `study.whatif`, or about several changes that of `study.whatif_each`."""
     bounds.check("number of members", members, 2, 10_000)
-    found = study.whatif(
+    several = isinstance(change, list)
+    how |= {"changes" if several else "change": change}
+    found = (study.whatif_each if several else study.whatif)(
         workload,
-        [Path(each) for each in ([conf] if isinstance(conf, str | Path) else conf)],
-        change,
+        [Path(path) for path in ([conf] if isinstance(conf, str | Path) else conf)],
         name=name,
         members=members,
         perturbation=_perturbation(perturbation or {}),

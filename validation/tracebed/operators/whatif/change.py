@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.ground.errors import InputError
+from tracebed.operators.whatif.refused import Remedy
 from tracebed.orchestrator.setup import Setup
-from tracebed.slurm.changes import Addition, class_of, modeled, with_nodes, with_settings
+from tracebed.slurm.changes import Addition, class_of, modeled, of_database, with_database, with_nodes, with_settings
 from tracebed.slurm.conf import SlurmConf, read
 from tracebed.slurm.conf_lines import Line, lines_of
+from tracebed.slurm.database import Database
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Change:
     """Partition and additional nodes."""
     replacement: Path | None = None
     """Another slurm.conf in place of the first; the settings and nodes change that one."""
+    remedy: Remedy = Remedy.LEAVE_OUT
+    """What is done with jobs beyond a new limit."""
 
     def __bool__(self) -> bool:
         """Return whether anything is changed."""
@@ -55,7 +59,12 @@ class Change:
     def applied(self, lines: Sequence[Line]) -> list[Line]:
         """Return the changed lines."""
         begun = lines if self.replacement is None else lines_of(self.replacement)
-        return with_nodes(with_settings(begun, self.settings), dict(self.nodes))
+        own = [setting for setting in self.settings if not of_database(setting)]
+        return with_nodes(with_settings(begun, own), dict(self.nodes))
+
+    def of_database(self, database: Database) -> Database:
+        """Return the changed accounts, users and QOS."""
+        return with_database(database, filter(of_database, self.settings))
 
 
 def _more(name: str, addition: Addition) -> str:
@@ -70,11 +79,16 @@ def changed_cluster(base: SlurmConf, files: Sequence[Path], change: Change, zone
     """
 
     def settings_of(part: Change) -> SlurmConf:
-        conf = read(*files, plain=True, change=part.applied, zone=zone)
+        conf = read(*files, plain=True, change=part.applied, database_change=part.of_database, zone=zone)
         conf.known_machine()
         return conf
 
     changed = settings_of(change)
+    before, after = ([each.default for each in conf.known_machine().cluster.partitions] for conf in (base, changed))
+    if any(before) and not any(after):
+        what = "no partition of the changed slurm.conf is the default, so that Slurm refuses jobs that name none"
+        hint = "make another one the default, too: --set Partition.NAME.Default=YES"
+        raise InputError(what, where="; ".join(change.settings) or base.where, hint=hint)
     Setup.of("slurm", policy_parameters=changed.parameters).policy()  # checks the values
     if _alike(changed, base):
         words = change.words(lines_of(Path(base.where)))
@@ -93,6 +107,8 @@ def _why(setting: str) -> str:
     """Return why a setting has no effect on the model."""
     if not modeled(setting):
         return "the model has no rule for this"
+    if of_database(setting):
+        return "AccountingStorageEnforce of the slurm.conf has no limits, or other settings make it void"
     return (
         "the slurm.conf has this value, by Slurm's default or in other words, or other settings make it void, or the "
         "model has no rule for this value"
@@ -110,6 +126,9 @@ def _alike(one: SlurmConf, other: SlurmConf) -> bool:
             for number, each in enumerate(machine.partitions)
         ]
         rest = machine.model_dump(exclude={"kinds", "partitions"})
+        if "limits" not in machine.enforced:
+            for row in (*rest["database"]["associations"], *rest["database"]["qos"]):
+                del row["limits"]
         return [nodes, partitions, rest, conf.parameters, conf.reservations]
 
     return facts(one) == facts(other)

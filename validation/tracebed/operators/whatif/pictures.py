@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tracebed.operators.whatif.classes import Answer, JobClass
+from tracebed.operators.whatif.classes import KIND, Answer, JobClass
 from tracebed.operators.whatif.resizing import FIT, Resizing
 from tracebed.operators.whatif.study import WhatIf
 from tracebed.validation.pictures import COLORS, LINES, MARKERS, Picture
@@ -30,8 +30,10 @@ SIDES = {
 """Side -> label, color and style of its lines."""
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 MOST_CLASSES = 30
+MOST_MAIN = 10
+"""Classes in the picture of the summary, which is one sheet of paper."""
 SHOWN = 0.9
-"""Share of the classes whose intervals lie on the axis of the effects: a few may be a hundred times as long."""
+"""Share of many classes whose intervals lie on the axis of the effects: a few may be a hundred times as long."""
 MOST_ERROR = 20.0
 """Largest error that is drawn: e to this power is beyond each axis."""
 ROW = 0.27
@@ -60,12 +62,28 @@ def pictures(found: WhatIf) -> dict[str, tuple[str, Picture]]:
     for name, title, prefix, label, about in courses:
         own = found.courses[["time", *(column for column in found.courses if str(column).startswith(prefix))]]
         drawn[name] = title, _lines(found, own, prefix, label, f"{about} {begin}")
+    if rows := [replace(each.classes[0], name=each.title) for each in found.alternatives if not each.classes[0].much]:
+
+        def alone() -> pd.DataFrame:
+            return pd.DataFrame([{"change": each.name, **_row(each)} for each in rows]).drop(columns=["by", "class"])
+
+        drawn["changes"] = "Each change alone", replace(_effects(rows), data=alone)
     if found.malleable is not None:
         if found.malleable.sweep:
             drawn["sweep"] = "Shares and policies", _sweep(found.malleable)
         elif (day := found.malleable.staircase) is not None and len(day):
             drawn["staircase"] = "A day of the malleable jobs", _staircase(found, day)
     return drawn
+
+
+def main_picture(found: WhatIf) -> Picture:
+    """Return the picture of the answer: the changes, the sweep, or the effects on all jobs and on partitions."""
+    drawn = pictures(found)
+    for name in ("changes", "sweep"):
+        if name in drawn:
+            return drawn[name][1]
+    few = [each for each in found.classes if each.by in ("all", KIND, "partition")][:MOST_MAIN]
+    return _effects(few) if "effects" in drawn else _classes(few, "", changed=False)
 
 
 def _staircase(found: WhatIf, day: pd.DataFrame) -> Picture:
@@ -216,7 +234,8 @@ def _effects(classes: Sequence[JobClass]) -> Picture:
     shown = [each for each in _rows(classes) if math.isfinite(each.shares[0])]
     empty = _by_class(shown, "change of the mean wait (%)")
     ends = [max(abs(share) for share in each.shares[1:]) for each in shown]
-    reach = 110 * max([0.1, *np.quantile(ends, [SHOWN] if ends else [])])
+    part = SHOWN if len(shown) > MOST_MAIN else 1.0
+    reach = 110 * max([0.1, *np.quantile(ends, [part] if ends else [])])
 
     def draw(width: float) -> Figure:
         figure = empty(width)

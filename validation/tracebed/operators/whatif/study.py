@@ -26,7 +26,7 @@ from tracebed.ground.display import counted, json_values
 from tracebed.ground.errors import InputError
 from tracebed.machine.calendar import Calendar
 from tracebed.operators.whatif.change import Change, changed_cluster
-from tracebed.operators.whatif.classes import Changed, JobClass, classes_of, headlines
+from tracebed.operators.whatif.classes import Answer, Changed, JobClass, classes_of, headlines
 from tracebed.operators.whatif.log import Log, log_of
 from tracebed.operators.whatif.malleable import (
     MEASURED,
@@ -38,7 +38,7 @@ from tracebed.operators.whatif.members import Predicted, Side, ensemble, mean_of
 from tracebed.operators.whatif.outages import OutageEffect, calendar_of, effect_of
 from tracebed.operators.whatif.refused import Refused, Remedy, beyond
 from tracebed.operators.whatif.resizing import FIT, Resizing, resizing
-from tracebed.operators.whatif.shares import spread
+from tracebed.operators.whatif.shares import percent, spread
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.simulation.outages import OutageModel
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -52,6 +52,8 @@ SCHEMA = "tracebed-whatif/1"
 BINS = 400
 """Bins of the courses of queue length and utilization."""
 MOST_WINDOWS = 1000
+MOST_PARTITIONS = 3
+"""Partitions with columns in the table of several changes."""
 WIDE = "with more cores on a node than any node has"
 MISFIT = 0.10
 """Share of the jobs of a log that cannot run on the cluster, from which the slurm.conf is not that of the log."""
@@ -82,6 +84,8 @@ class WhatIf:
         not_modeled: what is not modeled of both files, a sentence for each group of settings.
         outages: what the outages of nodes do to the backtest; None: none are given.
         malleable: what malleability would bring; None: no job is malleable.
+        alternatives: the answers to several changes, each alone, which share this backtest; empty: there is one change,
+            or none.
         unix_start: Unix time of second 0; None: unknown.
         zone: time zone of the log.
     """
@@ -104,13 +108,18 @@ class WhatIf:
     zone: str
     outages: OutageEffect | None = None
     malleable: Resizing | None = None
+    alternatives: tuple[WhatIf, ...] = ()
 
     @property
     def sentences(self) -> list[str]:
         """The answers, a sentence each: refused work, the changed partitions, all jobs, and others; or the backtest.
 
-        The last one is what the outages do to the backtest, if there are any.
+        The last one is what the outages do to the backtest, if there are any. Of several changes, the first sentence
+        names that with the largest fall, and a sentence follows for each.
         """
+        if self.alternatives:
+            found = [f"with {each.title}: {sentence}" for each in self.alternatives for sentence in each.main]
+            return [_largest_fall(self.alternatives), *found]
         if self.malleable is not None:
             parts = [each.sentence for each in self.headlines if each.by == "partition" and self.change]
             return [*self.malleable.sentences, *parts]
@@ -119,6 +128,42 @@ class WhatIf:
             return [self.backtest, *outages]
         answers = [] if self.refused.much else [each.sentence for each in self.headlines]
         return [*filter(None, [self.refused.sentence]), *answers, *outages]
+
+    @property
+    def title(self) -> str:
+        """The change in words; empty: there is none."""
+        if self.alternatives:
+            return f"{counted(len(self.alternatives), 'change')}, each alone"
+        return "; ".join(self.change)
+
+    @property
+    def main(self) -> list[str]:
+        """Of `sentences`, those about refused work, the partitions that the change names, and all jobs."""
+        named = [each for each in self.headlines if each.by == "all" or each.name in self.partitions]
+        answers = [] if self.refused is None or self.refused.much else [each.sentence for each in named]
+        return [*([self.refused.sentence] if self.refused and self.refused.sentence else []), *answers]
+
+    @property
+    def answer(self) -> str:
+        """The answer in one sentence: about all jobs, with the refused work, or about the change with most effect."""
+        if self.alternatives or self.malleable is not None or self.refused is None or self.refused.much:
+            return self.sentences[0]
+        return "; ".join(filter(None, [self.classes[0].sentence, self.refused.sentence]))
+
+    @property
+    def of_changes(self) -> tuple[list[str], list[list[str]]]:
+        """Columns and rows of the table of several changes: effects on all jobs, and on the largest partitions."""
+        largest = sorted((each for each in self.classes if each.by == "partition"), key=lambda each: -each.jobs)
+        names = [self.classes[0].title, *(each.title for each in largest[:MOST_PARTITIONS])]
+        rows = []
+        for answer in self.alternatives:
+            classes = {each.title: each for each in answer.classes}
+            own = [classes[name] for name in names]
+            effects = [f"[{each.effect_text}]" if each.doubt and not each.much else each.effect_text for each in own]
+            assert answer.refused is not None
+            refused = sum(answer.refused.shares)
+            rows.append([answer.title, *effects, classes[names[0]].doubt, f"{percent(refused)} %" if refused else "-"])
+        return ["change", *names, "inconclusive", "work refused"], rows
 
     @property
     def comparison(self) -> str:
@@ -188,8 +233,53 @@ class WhatIf:
             "not_modeled": list(self.not_modeled),
             "outages": None if self.outages is None else self.outages.to_json(),
             "malleable": None if self.malleable is None else self.malleable.to_json(),
+            "alternatives": [
+                {
+                    "change": list(each.change),
+                    "refused": None if each.refused is None else each.refused.to_json(),
+                    "sentences": each.sentences,
+                    "classes": [own.to_json() for own in each.classes],
+                }
+                for each in self.alternatives
+            ],
         }
         return dict(json_values(found))
+
+
+def _largest_fall(answers: Sequence[WhatIf]) -> str:
+    """Return the sentence about the change with the largest fall of the waits of all jobs that is an answer."""
+    falls = [each for each in answers if each.classes[0].answer is Answer.FALL]
+    if not falls:
+        return f"none of the {len(answers)} changes has an answer that the waits of all jobs fall"
+    best = min(falls, key=lambda each: each.classes[0].shares[0])
+    return f"of {len(answers)} changes, {best.title} has the largest fall: {best.classes[0].sentence}"
+
+
+def whatif_each(
+    workload: Workload,
+    files: Sequence[Path],
+    changes: Sequence[Change],
+    *,
+    members: int = 16,
+    on_progress: Callable[[int], None] | None = None,
+    **how: Any,
+) -> WhatIf:
+    """Return the backtest, with the answer to each of several changes alone as `alternatives`.
+
+    The arguments are those of `whatif`. The changes share the predictions of the cluster as it was.
+    """
+    zone = workload.provenance.time_zone or ""
+    base = read(*files, plain=True, zone=zone)
+    for change in changes:  # an invalid one is reported before the simulations
+        changed_cluster(base, files, change, zone)
+    total, done = (1 + (how.get("outages") is not None) + len(changes)) * members, itertools.count(1)
+    how |= {"members": members, "shared": {}}
+    if on_progress is not None:
+        how["on_progress"] = lambda _: on_progress(min(next(done), total))
+    found, *answers = (whatif(workload, files, change, **how) for change in (Change(), *changes))
+    notes = [f"{each.title}: {note}" for each in answers for note in each.notes if note not in found.notes]
+    unmodeled = dict.fromkeys(text for each in (found, *answers) for text in each.not_modeled)
+    return replace(found, alternatives=tuple(answers), notes=(*found.notes, *notes), not_modeled=tuple(unmodeled))
 
 
 def whatif(
@@ -198,7 +288,6 @@ def whatif(
     change: Change,
     *,
     name: str = "log",
-    remedy: Remedy = Remedy.LEAVE_OUT,
     outages: Calendar | OutageModel | None = None,
     malleable: Malleable | None = None,
     costs: tuple[Overheads, str] = (MEASURED, MEASURED_WORDS),
@@ -206,13 +295,16 @@ def whatif(
     perturbation: Perturbation,
     workers: int | None = None,
     on_progress: Callable[[int], None] | None = None,
+    shared: dict[str, list[Predicted]] | None = None,
 ) -> WhatIf:
     """Predict a log under its slurm.conf and under a changed one, and compare both with each other and with the log.
 
     The arguments are those of `tracebed.api.whatif`; `files` is what `slurm.conf.read` takes, and None `workers` are as
     many as there are cores. With `malleable` jobs, there is no change, and there are no outages; `costs`: what resizes
-    cost, and the origin of these times in words.
+    cost, and the origin of these times in words. `shared` are the predictions of the cluster as it was, with the
+    outages and without them, which several changes share; they are added if they are missing.
     """
+    shared = {} if shared is None else shared
     zone = workload.provenance.time_zone or ""
     clusters = [read(*files, plain=True, zone=zone)]
     slurm_machines = [clusters[0].known_machine()]
@@ -247,7 +339,8 @@ def whatif(
             on_progress(min(next(done), total))
 
     predict = partial(ensemble, perturbation=perturbation, edges=edges, workers=workers, on_progress=tick)
-    base = predict(log.workload, sides[0], range(members))
+    base = shared.get("base") or predict(log.workload, sides[0], range(members))
+    shared["base"] = base
     misfits = _misfits(log, base[0], machines[0], name, conf)
     notes = [*void, *log.notes, *out_notes, *misfits, *_overfull(log, base[0], machines[0])]
     waits = np.stack([member.wait for member in base])
@@ -257,14 +350,15 @@ def whatif(
     jobs, changed, found = _jobs(log, base[0], waits.mean(axis=0))[rows].reset_index(drop=True), None, [base]
     effect_of_outages = None
     if outages is not None:
-        idle = predict(log.workload, replace(sides[0], outages=None), range(members))
+        idle = shared.get("idle") or predict(log.workload, replace(sides[0], outages=None), range(members))
+        shared["idle"] = idle
         if never := _stranded(log, waits, idle):
             notes.append(f"{counted(never, 'judged job')} never start in a prediction with the outages: left out")
         own = _classes_of_outages(log, waits, idle, rows)
         hits = [member.hit for member in base]
         effect_of_outages = effect_of(calendars[0], slurm_machines[0], (log.begin, edges[-1]), hits, own)
     if change:
-        effect = _effect_of(log.workload, base, (sides[0], replace(sides[1], remedy=remedy)), predict)
+        effect = _effect_of(log.workload, base, (sides[0], replace(sides[1], remedy=change.remedy)), predict)
         changed = effect.changed.of(rows)
         jobs = jobs.assign(changed=changed.after.mean(axis=0))
         found.append(effect.members)

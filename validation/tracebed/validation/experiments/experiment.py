@@ -319,6 +319,15 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
             what = f"workload {point.workload} and the `conf` of policy {point.policy} have different machines"
             raise InputError(what, hint="leave out the `machine` of the workload, or the `conf`")
         machine = machine or of_policy
+        if of_policy is not None and machine is of_policy and nodes not in (None, len(of_policy.nodes)):
+            size = len(of_policy.nodes)
+            what = (
+                f"the `conf` of policy {point.policy} has {size:,} nodes, but workload {point.workload} has {nodes:,}"
+            )
+            hint = (
+                f"give the slurm.conf of the cluster of the workload, or draw or scale the workload for {size:,} nodes"
+            )
+            raise InputError(what, hint=hint)
         if machine is not None and nodes is not None:
             machine.check_size(nodes)
         return machine
