@@ -55,7 +55,9 @@ def test_pairs_count_only_if_the_noise_decides_them() -> None:
     assert found.orders[0].policies == ("easy", "sd", "fcfs")
     assert found.orders[0].predicted == ("sd", "easy", "fcfs")
     assert found.orders[0].tau_b == pytest.approx(1 / 3)
-    assert "2 of 2 decisive pairs" in found.headline
+    assert found.headline.startswith(
+        "of 3 comparisons (3 pairs of policies, by each metric), the real runs decide 2, and 2 of these 2 are predicted"
+    )
     assert "a rank correlation (tau-b) of 3 policies means little" in found.headline
     json.dumps(found.to_json())
 
@@ -91,7 +93,7 @@ def test_undefined_values_and_single_policies_give_no_ranking() -> None:
     assert single is not None
     assert single.decisive == 0
     assert single.passed
-    assert "decides none of the 1 pairs" in single.headline
+    assert "decides none of 1 comparison (1 pair of policies" in single.headline
 
 
 def test_a_validation_ranks_the_policies_of_each_workload() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import FloatArray
-from tracebed.ground.display import cell, rows_html
+from tracebed.ground.display import cell, counted, rows_html
 from tracebed.ground.errors import InputError
 from tracebed.ground.sparks import interval_svg
 from tracebed.orchestrator.run import Run
@@ -136,9 +136,14 @@ class Ranking:
     @property
     def headline(self) -> str:
         """The result in one sentence."""
+        policies = len({(pair.workload, pair.first, pair.second) for pair in self.pairs})
+        total = f"{counted(len(self.pairs), 'comparison')} ({counted(policies, 'pair')} of policies, by each metric)"
         if not self.decisive:
-            return f"the noise of the real runs decides none of the {len(self.pairs)} pairs of policies"
-        found = f"{self.concordant} of {self.decisive} decisive pairs of policies are predicted in the real order"
+            return f"the noise of the real runs decides none of {total}"
+        found = (
+            f"of {total}, the real runs decide {self.decisive}, and {self.concordant} of these {self.decisive} "
+            "are predicted in the real order"
+        )
         few = min(len(order.policies) for order in self.orders)
         return found + (f"; a rank correlation (tau-b) of {few} policies means little" if few < ENOUGH_POLICIES else "")
 
