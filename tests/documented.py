@@ -17,6 +17,7 @@ import tracebed.api as tb
 from tests import logs, packages
 from tests.oracles import slurm_forecasts
 from tests.oracles.validations import make_validation
+from tests.runs import campaign
 from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode
 from tracebed.slurm.state import COMMANDS
@@ -150,6 +151,11 @@ def grid(path: Path) -> None:
         "policies: [easy, pref]\n"
         "seeds: 1\n"
     )
+
+
+def policies(path: Path) -> None:
+    """Write the folder of an experiment with two policies, without the plan of its replays."""
+    campaign(path)
 
 
 def drawn(path: Path) -> None:
@@ -316,6 +322,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "accounting": accounting,
     "spare.yaml": spare,
     "grid.yaml": grid,
+    "gain": policies,
     "real.yaml": repeated,
     "accuracy.yaml": accuracy,
     "busy.yaml": of_page("perturbations"),
