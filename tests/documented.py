@@ -153,6 +153,11 @@ def grid(path: Path) -> None:
     )
 
 
+def emulated(path: Path) -> None:
+    """Write an inventory of 16 emulated nodes."""
+    path.write_text("groups:\n  many: {nodes: 'n[1-16]', cores: 1, emulated: true}\n")
+
+
 def policies(path: Path) -> None:
     """Write the folder of an experiment with two policies, without the plan of its replays."""
     campaign(path)
@@ -323,6 +328,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "spare.yaml": spare,
     "grid.yaml": grid,
     "gain": policies,
+    "emulated-16.yaml": emulated,
     "real.yaml": repeated,
     "accuracy.yaml": accuracy,
     "busy.yaml": of_page("perturbations"),

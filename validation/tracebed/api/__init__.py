@@ -144,7 +144,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.validation.experiments.views.artifact import Made as ArtifactFacts
     from tracebed.validation.experiments.views.artifact import write as write_artifact
     from tracebed.validation.experiments.views.averages import GROUP as GRID_KEYS
-    from tracebed.validation.experiments.views.averages import Against, against_first, is_perturbed, means
+    from tracebed.validation.experiments.views.averages import Against, against_first, best_points, is_perturbed, means
     from tracebed.validation.experiments.views.averages import intervals as mean_intervals
     from tracebed.validation.experiments.views.plots import draw as draw_plots
     from tracebed.validation.experiments.views.statistics import Statistics
@@ -191,7 +191,7 @@ __all__ += ["Scheduling", "Setup", "Side", "SimulatorBaseline", "SimulatorCalibr
 __all__ += ["Statistics", "Step", "StreamResult", "Suite", "SuiteForecast", "SuiteVerdicts", "System", "TestbedError"]
 __all__ += ["Timing", "Tolerances", "Tolerated", "TracebedError", "Transport", "Tsafrir05Parameters", "Validation"]
 __all__ += ["Validations", "Verdict", "Workload"]
-__all__ += ["against_first", "aligner", "annotate", "as_run", "audit", "budget_of_case", "calibrate"]
+__all__ += ["against_first", "aligner", "annotate", "as_run", "audit", "best_points", "budget_of_case", "calibrate"]
 __all__ += ["calibrate_batch", "check_folder", "check_picture", "check_run", "check_workload", "clean"]
 __all__ += ["clean_with_audit", "cleaning_steps", "code_quality", "compare", "convert", "courses_of", "describe"]
 __all__ += ["describe_log", "dictionary", "differences", "draw_plots"]

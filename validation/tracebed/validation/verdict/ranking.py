@@ -291,16 +291,16 @@ class PolicyComparison:
         heads = ["policy", "metric", self.first, "mean", "real gain (95 %)", "n"]
         heads[4:4] = ["simulated gain"] if self.predicted else []
         heads += ["same sign"] if self.predicted else []
-        frame, known, rows = self.to_frame(), all_metrics(), []
+        known, rows = all_metrics(), []
         for policy, found in self.differences.items():
             for name in self._gated(policy):
-                real, shown = found[name], frame.loc[(policy, name)]
+                real = found[name]
+                simulated, same = self._predicted(policy, name) or (math.nan, None)
                 row = [policy, known[name].title, cell(real.base), cell(real.base + real.change)]
-                row += [share_text(float(shown["simulated"]))] if self.predicted else []
+                row += [share_text(simulated)] if self.predicted else []
                 known_interval = real.differ is not None
                 row += [effect(real.change, real.low, real.high, real.base) if known_interval else alone(real)]
                 row += [str(real.pairs) if real.pairs else "not paired"]
-                same = shown["same_sign"] if self.predicted else None
                 rows.append(row + (["unclear" if same is None else "yes" if same else "no"] if self.predicted else []))
         return heads, rows
 
@@ -310,9 +310,9 @@ class PolicyComparison:
         signs = [row[-1] for row in self.table()[1]] if self.predicted else []
         clear = sum(sign != "unclear" for sign in signs)
         found = f"the real gain is clear in {clear} of {len(signs)} comparisons"
-        return (
-            f"{found}; the simulated gain has the same sign in {signs.count('yes')} of these {clear}" if signs else ""
-        )
+        if not clear:
+            return f"{found}: repeat the replays more often" if signs else ""
+        return f"{found}; the simulated gain has the same sign in {signs.count('yes')} of these {clear}"
 
     @property
     def caption(self) -> str:
