@@ -17,6 +17,7 @@ import tracebed.api as tb
 from tests import logs, packages
 from tests.oracles import slurm_forecasts
 from tests.oracles.validations import make_validation
+from tests.runs import campaign
 from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode
 from tracebed.operators.judgment import collect
@@ -151,6 +152,16 @@ def grid(path: Path) -> None:
         "policies: [easy, pref]\n"
         "seeds: 1\n"
     )
+
+
+def emulated(path: Path) -> None:
+    """Write an inventory of 16 emulated nodes."""
+    path.write_text("groups:\n  many: {nodes: 'n[1-16]', cores: 1, emulated: true}\n")
+
+
+def policies(path: Path) -> None:
+    """Write the folder of an experiment with two policies, without the plan of its replays."""
+    campaign(path)
 
 
 def drawn(path: Path) -> None:
@@ -340,6 +351,8 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "accounting": accounting,
     "spare.yaml": spare,
     "grid.yaml": grid,
+    "gain": policies,
+    "emulated-16.yaml": emulated,
     "real.yaml": repeated,
     "accuracy.yaml": accuracy,
     "busy.yaml": of_page("perturbations"),

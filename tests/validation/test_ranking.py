@@ -12,8 +12,10 @@ import pytest
 from scipy import stats
 
 import tracebed.api as tb
-from tests.runs import fcfs_run
+from tests.commands import call
+from tests.runs import campaign, fcfs_run
 from tracebed.orchestrator.run import Run
+from tracebed.validation.latex import latex
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.ranking import Observation, rank, welch_interval
 from tracebed.validation.verdict.validate import validate
@@ -55,7 +57,9 @@ def test_pairs_count_only_if_the_noise_decides_them() -> None:
     assert found.orders[0].policies == ("easy", "sd", "fcfs")
     assert found.orders[0].predicted == ("sd", "easy", "fcfs")
     assert found.orders[0].tau_b == pytest.approx(1 / 3)
-    assert "2 of 2 decisive pairs" in found.headline
+    assert found.headline.startswith(
+        "of 3 comparisons (3 pairs of policies, by each metric), the real runs decide 2, and 2 of these 2 are predicted"
+    )
     assert "a rank correlation (tau-b) of 3 policies means little" in found.headline
     json.dumps(found.to_json())
 
@@ -91,7 +95,7 @@ def test_undefined_values_and_single_policies_give_no_ranking() -> None:
     assert single is not None
     assert single.decisive == 0
     assert single.passed
-    assert "decides none of the 1 pairs" in single.headline
+    assert "decides none of 1 comparison (1 pair of policies" in single.headline
 
 
 def test_a_validation_ranks_the_policies_of_each_workload() -> None:
@@ -204,3 +208,64 @@ def test_tables_of_other_programs_are_read_as_for_a_prediction(tmp_path: Path) -
     jobs.to_csv(tmp_path / "log.csv", index=False)
     found = tb.compare({"one": tmp_path / "log.csv", "other": [tmp_path / "log.csv"]})
     assert found.to_frame()["change"].abs().max() == 0
+
+
+def test_simulated_and_real_gains_stand_side_by_side_with_their_signs(tmp_path: Path) -> None:
+    folder = campaign(tmp_path / "x")
+    real, made = (
+        [folder / part / f"tiny-{name}" for name in ("slow", "fast")] for part in ("real", "predicted/tracebed")
+    )
+    (found,) = tb.gains(real, made)
+    row = found.to_frame().loc[("fast", "median_run_s")]
+    assert row["simulated"] == pytest.approx(-0.1, abs=1e-6)
+    assert row["change"] == pytest.approx(-0.1, abs=0.01)
+    assert row["same_sign"] is True
+    heads, rows = found.table()
+    assert heads[2] == "slow" and {row[-1] for row in rows} <= {"yes", "unclear"} and {row[-2] for row in rows} == {"5"}
+    clear = sum(row[-1] == "yes" for row in rows)
+    assert found.headline.endswith(f"clear in {clear} of 5 comparisons; the simulated gain has the same sign in "
+                                   f"{clear} of these {clear}")  # fmt: skip
+    (wrong,) = tb.gains(real, made[::-1][:1] + made[:1])  # the order of the predictions does not matter
+    assert wrong.headline == found.headline
+    assert [pair.text for pair in tb.gains(real)[0].differences["fast"].values()] == [
+        pair.text for pair in found.differences["fast"].values()
+    ]
+    with pytest.raises(tb.InputError, match="have the same policy and workload"):
+        tb.gains([real[0], real[0]])
+
+
+def test_a_gain_of_the_wrong_sign_is_said(tmp_path: Path) -> None:
+    real, made = campaign(tmp_path / "a"), campaign(tmp_path / "b", fast=1.1)
+    cells = [real / "real" / f"tiny-{name}" for name in ("slow", "fast")]
+    (found,) = tb.gains(cells, [made])
+    assert found.to_frame().loc[("fast", "median_run_s"), "same_sign"] is False
+    assert "no" in {row[-1] for row in found.table()[1]}
+
+
+def test_gains_on_the_command_line_with_a_table_and_pictures_for_the_paper(tmp_path: Path) -> None:
+    folder = campaign(tmp_path / "x_1")
+    cells = [word for name in ("slow", "fast") for word in ("--real", str(folder / "real" / f"tiny-{name}"))]
+    table, figures = tmp_path / "gains.tex", tmp_path / "figures"
+    done = call("compare", "--by", "policy", *cells, "--predicted", folder, "--report", table, "--report", figures)
+    assert done.return_value == 0
+    assert "same sign" in done.stdout and "the real gain is clear in" in done.stdout
+    text = table.read_text()
+    assert all(
+        part in text for part in (r"\toprule", r"\midrule", r"\bottomrule", "slow: n = 5, fast: n = 5", r"95 \%")
+    )
+    assert len({line.count(" & ") for line in text.splitlines() if line.endswith(r"\\")}) == 1
+    assert sorted(path.suffix for path in figures.glob("gains*")) == sorted([".csv", *2 * [".pdf", ".png", ".svg"]])
+    shown = json.loads(call("compare", "--by", "policy", *cells, "--json").stdout)
+    assert shown["schema"] == "tracebed-gains/1" and shown["workloads"][0]["repetitions"] == {"slow": 5, "fast": 5}
+    for words, message in (
+        (cells, "--predicted is missing"),
+        ([*cells, "--predicted", folder, "--by", "policy", "--match", "id"], "--match does not apply with --by"),
+        ([*cells, "--by", "policy", "--report", tmp_path / "a.html"], "is no report of policies"),
+    ):
+        assert message in str(call("compare", *words).exception)
+
+
+def test_special_characters_of_latex_are_printed() -> None:
+    text = latex(["a_b", "share (%)"], [["x & y", float("nan")], ["~", 1234.5]], "5 % of {these}", keys=1)
+    assert r"a\_b & share (\%) \\" in text and r"x \& y & - \\" in text and r"5 \% of \{these\}" in text
+    assert r"\textasciitilde{} & 1,234 \\" in text or r"\textasciitilde{} & 1,235 \\" in text

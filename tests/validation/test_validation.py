@@ -100,7 +100,7 @@ def test_a_wrong_prediction_is_inaccurate_and_the_headline_says_where() -> None:
     found = validated(repetitions(5), predicted(1.3))
     assert found.verdict is Verdict.INACCURATE
     assert found.exit_code == ExitCode.INACCURATE
-    assert "wait, mean is off by +" in found.headline
+    assert found.headline.startswith("makespan is off by +")
     assert found.sensitivity[0.5] is Verdict.INACCURATE
     wait = metric(found, "mean_wait_s")
     assert wait.repeats_needed is None
@@ -131,6 +131,26 @@ def test_the_figures_of_a_case_are_those_of_its_runs() -> None:
 
 def percent(share: float) -> str:
     return f"{rounded_up(100 * share):g} %"
+
+
+def test_a_wrong_prediction_of_a_fast_replay_without_a_calibration_names_the_calibration_first() -> None:
+    real = repetitions(5, speed=400.0)
+    headline = validated(real, predicted(1.3, speed=400.0)).headline
+    assert headline.startswith("the predictions have no calibration: ")
+    assert "a second of these is 400 trace seconds" in headline and "wait, mean is off by +" in headline
+    for other in (predicted(1.3, speed=400.0, overheads={"launch_s": 0.05}), predicted(1.3, source="theirs")):
+        assert validated(real, other).headline.startswith("makespan is off by +")
+
+
+def test_repetitions_are_asked_for_only_beyond_those_that_count(capsys: pytest.CaptureFixture[str]) -> None:
+    found = validated(repetitions(5, noise=0.08), predicted())
+    wait = metric(found, "mean_wait_s")
+    assert wait.repeats_needed is not None and wait.repeats_needed > 5
+    show(found)
+    assert f"repetitions needed: {wait.repeats_needed} (counted now: 5)" in capsys.readouterr().out
+    enough = [replace(item, repeats_needed=5) for item in found.metrics]
+    show(replace(found, metrics=tuple(enough)))
+    assert "repetitions needed" not in capsys.readouterr().out
 
 
 def test_the_smallest_margin_that_passes_is_in_the_unit_of_the_margin() -> None:

@@ -160,6 +160,7 @@ ARTIFACT = OutputKind(
     parts=("README.md", "rebuild.sh", "SHA256SUMS"),
 )
 SUMMARY = OutputKind("a summary", rb"<!-- tracebed -->", renewed=True)
+LATEX = OutputKind("a LaTeX table", rb"\A% a table of tracebed", renewed=True)
 JUNIT = OutputKind("a JUnit file", rb'<testsuites name="tracebed"', renewed=True)
 CODE_QUALITY = OutputKind("a code-quality report", rb'"check_name": "tracebed"|\A\[\]\s*\Z', renewed=True)
 METRICS = OutputKind("a file of metrics", rb"^# (HELP|TYPE) tracebed_", renewed=True)

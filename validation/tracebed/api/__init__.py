@@ -66,7 +66,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
         shortest_replay,
         simulate,
     )
-    from tracebed.api.verdicts import Validation, compare, noise
+    from tracebed.api.verdicts import Validation, compare, gains, noise, write_gains
     from tracebed.api.workloads import Flexible, Speedup, convert, generate, make_malleable, perturb
     from tracebed.benchmarks.mpi.aligner import overhead as aligner
     from tracebed.benchmarks.stages import table as stages_table
@@ -144,7 +144,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.validation.experiments.views.artifact import Made as ArtifactFacts
     from tracebed.validation.experiments.views.artifact import write as write_artifact
     from tracebed.validation.experiments.views.averages import GROUP as GRID_KEYS
-    from tracebed.validation.experiments.views.averages import Against, against_first, is_perturbed, means
+    from tracebed.validation.experiments.views.averages import Against, against_first, best_points, is_perturbed, means
     from tracebed.validation.experiments.views.averages import intervals as mean_intervals
     from tracebed.validation.experiments.views.plots import draw as draw_plots
     from tracebed.validation.experiments.views.statistics import Statistics
@@ -191,12 +191,22 @@ __all__ += ["Scheduling", "Setup", "Side", "SimulatorBaseline", "SimulatorCalibr
 __all__ += ["Statistics", "Step", "StreamResult", "Suite", "SuiteForecast", "SuiteVerdicts", "System", "TestbedError"]
 __all__ += ["Timing", "Tolerances", "Tolerated", "TracebedError", "Transport", "Tsafrir05Parameters", "Validation"]
 __all__ += ["Validations", "Verdict", "Workload"]
-__all__ += ["against_first", "aligner", "annotate", "as_run", "audit", "budget_of_case", "calibrate"]
+__all__ += ["against_first", "aligner", "annotate", "as_run", "audit", "best_points", "budget_of_case", "calibrate"]
 __all__ += ["calibrate_batch", "check_folder", "check_picture", "check_run", "check_workload", "clean"]
 __all__ += ["clean_with_audit", "cleaning_steps", "code_quality", "compare", "convert", "courses_of", "describe"]
 __all__ += ["describe_log", "dictionary", "differences", "draw_plots"]
 __all__ += ["error_budget", "execution_text", "experiment", "export_kind", "figures", "fit", "fit_simulator"]
-__all__ += ["forecast_suite", "gate", "generate", "has_replays", "history", "import_run", "inventories", "inventory"]
+__all__ += [
+    "forecast_suite",
+    "gains",
+    "gate",
+    "generate",
+    "has_replays",
+    "history",
+    "import_run",
+    "inventories",
+    "inventory",
+]
 __all__ += ["inventory_schema", "is_kept", "is_perturbed", "judged", "junit", "keep_perturbed"]
 __all__ += ["load_experiment", "load_suite", "local_time"]
 __all__ += ["logs_of", "make_malleable", "markdown", "mean_intervals", "means", "measured"]
@@ -209,7 +219,7 @@ __all__ += ["replay_campaign", "replay_on", "resizes", "run_grid", "runs_page", 
 __all__ += ["shipped_experiments", "shipped_machines", "shortest_replay", "simulate", "stages_table", "statistics_of"]
 __all__ += ["stream", "unpack", "validate", "validate_suite", "view_line", "view_picture"]
 __all__ += ["view_snapshot", "with_facts", "with_interval", "without_nodes", "workload_summary", "write"]
-__all__ += ["write_artifact", "write_inventory"]
+__all__ += ["write_artifact", "write_gains", "write_inventory"]
 
 _WINGS: Registry[Any] = Registry("tracebed.api", "name")
 """Names that other packages, and the wings of tracebed, add."""

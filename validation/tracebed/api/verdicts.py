@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,10 +13,11 @@ import pandas as pd
 from tracebed.api.results import AnyRun
 from tracebed.converters.formats.tools.files import Input
 from tracebed.ground.errors import InputError
-from tracebed.ground.outputs import JUNIT, SUMMARY, OutputKind
+from tracebed.ground.outputs import JUNIT, LATEX, SUMMARY, OutputKind
 from tracebed.ground.registry import one_of, unknown
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation import verdict
+from tracebed.validation.experiments import store
 from tracebed.validation.experiments.store import run_folders
 from tracebed.validation.metrics import TAU
 from tracebed.validation.significance import differences, figures, intervals, read_figures
@@ -175,6 +177,58 @@ def noise(runs: AnyRun | Mapping[str, AnyRun] | Sequence[AnyRun], *, tau: float 
         for folder in run_folders(Path(run), campaign=True):
             found[name if folder == Path(run) else str(folder)] = orchestrator.Run.load(folder)
     return noise_floor(found, tau)
+
+
+def gains(
+    real: Sequence[Path | str], predicted: Sequence[Path | str] = (), *, tau: float = 10.0
+) -> list[PolicyComparison]:
+    """Compare the policies of real runs with the first one: the simulated gain, the real gain, and their signs.
+
+    Args:
+        real: folders of repetitions, of one policy and workload each, or the output folder of an experiment.
+        predicted: folders of predictions, or the output folder of an experiment with one simulator.
+        tau: threshold of the bounded slowdown, s.
+
+    Returns:
+        A comparison per workload. Its first policy is that of the first folder, or of the experiment file.
+
+    Raises:
+        InputError: a folder has no runs or those of several simulators, two folders have runs of one policy and
+            workload, or a workload has fewer than two policies.
+    """
+    found = _by_policy([cell for path in real for cell in store.real_cells(Path(path))])
+    made = _by_policy([cell for path in predicted for cell in store.predicted_cells(Path(path))])
+    return [compare_policies(runs, tau, made.get(workload)) for workload, runs in found.items()]
+
+
+def write_gains(found: Sequence[PolicyComparison], path: Path | str) -> None:
+    """Write the tables of comparisons of policies to one LaTeX file, for the package booktabs.
+
+    Args:
+        found: the comparisons.
+        path: the file, which is replaced if it is such a table.
+    """
+    from tracebed.validation.latex import latex
+
+    with LATEX.file(Path(path)) as stream:
+        stream.write("".join(latex(*each.table(), each.caption, keys=2) for each in found).encode())
+
+
+def _by_policy(cells: Sequence[tuple[str, list[Path]]]) -> dict[str, dict[str, list[orchestrator.Run]]]:
+    """Return hash of a workload -> policy -> its runs; policies of one name are called as their cells."""
+    read = [(name, [orchestrator.Run.load(folder) for folder in folders]) for name, folders in cells]
+    keys = [(str(runs[0].info.workload.get("sha256")), runs[0].info.policy) for _, runs in read]
+    found: dict[str, dict[str, list[orchestrator.Run]]] = {}
+    seen: dict[str, str] = {}
+    for (name, runs), (workload, policy) in zip(read, keys, strict=True):
+        identity = json.dumps([workload, policy, runs[0].info.policy_parameters], sort_keys=True, default=str)
+        if identity in seen:
+            hint = "name the folders of one testbed"
+            raise InputError(f"{seen[identity]} and {name} have the same policy and workload", hint=hint)
+        seen[identity] = name
+        label = policy if keys.count((workload, policy)) == 1 else name
+        found.setdefault(workload, {})[label] = runs
+    return found
 
 
 AnyRuns: TypeAlias = AnyRun | Sequence[AnyRun]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,12 +10,12 @@ from typing import Any, Literal
 import click
 
 import tracebed.api as tb
-from tracebed.cli.console import load_workload, print_json
+from tracebed.cli.console import load_workload, print_json, print_table
 from tracebed.cli.gate import Gating, gate_options, show
 from tracebed.cli.groups import Sectioned
 from tracebed.cli.imports import Tables
-from tracebed.cli.messages import emit, progress
-from tracebed.cli.options import OutputPath, gathered, json_option, keywords, option, shared, tau_option
+from tracebed.cli.messages import emit, progress, warn
+from tracebed.cli.options import OutputPath, check_alone, gathered, json_option, keywords, option, shared, tau_option
 from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
 from tracebed.ground.errors import ExitCode, InputError
 
@@ -31,9 +31,12 @@ class Sides:
         "`tracebed import` reads. Give it several times.",
     )
     predicted: tuple[Path, ...] = option(
-        required=True,
         metavar="RUN",
         help="The run of a simulator, or its output as a file; several runs of a stochastic one.",
+    )
+    by: Literal["policy"] | None = option(
+        help="Compare the policies of real runs with the first one instead, beside the gains that were simulated. "
+        "--real and --predicted also take the folder of an experiment."
     )
 
 
@@ -67,9 +70,9 @@ class Reports:
 
     reports: tuple[Path, ...] = option(
         "--report",
-        type=OutputPath(ReportFile("html", "markdown", "junit")),
+        type=OutputPath(ReportFile("html", "markdown", "junit", "latex")),
         help="Write a report with figures (.html), a summary for the page of a CI job (.md), or the verdicts as JUnit "
-        f"XML (.xml); may be repeated. {FIGURES[0].upper()}{FIGURES[1:]}.",
+        f"XML (.xml); with --by, a LaTeX table (.tex); may be repeated. {FIGURES[0].upper()}{FIGURES[1:]}.",
     )
     workload: Path | None = option(
         help="The replayed workload: adds the error budget of `tracebed explain` to the report."
@@ -97,6 +100,9 @@ def compare(
 ) -> ExitCode:
     """Compare the predictions of a case with its real runs: a verdict for each metric, with margin and reason.
 
+    With --by policy, each policy is compared with the first one: the gain that was simulated, the real gain with its
+    95 % interval over the pairs of repetitions, and whether both have one sign. Then the exit status is 0.
+
     A verdict needs repetitions of the real run: five for one case. With fewer, or with a noise that is too large for
     the margins, it is inconclusive. `tracebed metrics --list` prints the margins.
 
@@ -107,6 +113,13 @@ def compare(
     Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
     """
     pages = by_kind(reports.reports)
+    if sides.by is not None:
+        check_alone("by", ("real", "predicted", "tau", "reports", "as_json"))
+        return show_gains(sides, decision.tau, pages, as_json=as_json)
+    if not sides.predicted:
+        raise InputError("--predicted is missing", hint="name the predictions, or compare real runs: --by policy")
+    if "latex" in pages:
+        raise InputError("a LaTeX table is of policies", hint="add --by policy, or leave out the .tex file")
     if reports.workload is not None and "html" not in pages:
         raise InputError("--workload adds to a report, and --report is missing", hint="name a .html file with --report")
     kept = gating.kept()
@@ -125,6 +138,37 @@ def compare(
         _report(validation, pages["html"], sides.real, reports.workload, result)
     judgment.write(pages.get("markdown"), pages.get("junit"))
     return judgment.status([decision.tolerances] if decision.tolerances else [], as_json=as_json)
+
+
+def show_gains(sides: Sides, tau: float, pages: Mapping[str, Path], *, as_json: bool) -> ExitCode:
+    """Print and write the real gains of policies, and the simulated ones."""
+    if wrong := pages.keys() - {"latex", "figures"}:
+        raise InputError(f"{pages[min(wrong)]} is no report of policies", hint="name a .tex file, or a folder")
+    with progress("comparing"):
+        found = tb.gains(sides.real, sides.predicted, tau=tau)
+    if as_json:
+        print_json("tracebed-gains/1", {"workloads": [each.to_json() for each in found]})
+    for each in found if not as_json else ():
+        print_gains(each)
+    if "latex" in pages:
+        tb.write_gains(found, pages["latex"])
+        emit(f"table: {pages['latex']}")
+    if "figures" in pages:
+        for each in found:
+            save_figures(each, pages["figures"] / Path(each.workload).stem if len(found) > 1 else pages["figures"])
+    return ExitCode.OK
+
+
+def print_gains(found: tb.PolicyComparison) -> None:
+    """Print the table of a comparison of policies, what its columns mean, and its warnings."""
+    heads, rows = found.table()
+    click.echo(f"\n{found.workload}: gains against {found.first}")
+    print_table(heads, rows, keys=2)
+    click.echo("gain: difference of the means; n: pairs of repetitions; unclear: the interval contains zero")
+    for warning in found.warnings:
+        warn(warning)
+    if found.headline:
+        click.echo(found.headline)
 
 
 def _margins(texts: Sequence[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 import tracebed.api as tb
 from tracebed.cli import papers, real
+from tracebed.cli.compare import print_gains
 from tracebed.cli.console import change, end_on_signals, explain_falls, print_json, print_table
 from tracebed.cli.groups import Sectioned
 from tracebed.cli.messages import MessageLevel, emit, progress, warn
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 FOLDER = Path("experiments")
 """The output folder by default."""
 PERTURBATIONS = 20
+REPETITIONS = 5  # of each of the best cells: a verdict on one case needs five
+GAIN = "mean_response_s"
+"""The best cells have the largest gain in this figure."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +125,13 @@ class Choices:
 
 @dataclass(frozen=True)
 class Paper:
-    """The settings of the replays of a paper; None: those of the paper."""
+    """The settings of replays, of a paper or of the best cells of a grid; None: those of the paper."""
 
-    inventory: str | None = option(metavar="NAME|FILE", help="The nodes.  [default: the cores of this machine]")
+    inventory: str | None = option(
+        metavar="NAME|FILE",
+        help="The nodes.  [default: the cores of this machine] With a FILE of simulated cells: replay the two cells "
+        "with the largest gain in the mean response, and print the simulated and the real gain.",
+    )
     repetitions: int | None = option(
         type=click.IntRange(1, 1000), help="Replays of each scenario, or perturbed simulations.  [default: 3]"
     )
@@ -154,7 +163,7 @@ OF_SIMULATIONS = ("workers", "dask")
 SECTIONS = {
     "Simulated cells": ("logs", *OF_SIMULATIONS),
     "Sensitivity to free choices": Choices,
-    "Replays of a paper": Paper,
+    "Replays of a paper, or of the best simulated cells": Paper,
 }
 
 
@@ -188,6 +197,7 @@ def experiment(
       tracebed experiment mine.yaml --only policy=easy,pref --dry-run
       tracebed experiment kassel-knl --log cori-knl/ --sensitivity -o knl
       tracebed experiment kassel --ledger -o knl
+      tracebed experiment mine.yaml --inventory emulated-4 --speed 400 -o mine
     """
     end_on_signals()  # a signal must end the workers and release what they share
     if actions.listing:
@@ -215,13 +225,18 @@ def experiment(
         return papers.run(
             experiment, execution.folder, settings, execution.logs, dry_run=actions.dry_run, as_json=as_json
         )
-    if settings:
-        hint = "write testbed, repetitions and speed into the file"
-        raise InputError("--inventory, --repetitions and --speed are for experiments of papers", hint=hint)
     file = tb.load_experiment(experiment)
+    if settings and (paper.inventory is None or file.experiment.is_real or choices.asked):
+        hint = "for real cells, write testbed, repetitions and speed into the file"
+        what = (
+            "--inventory, --repetitions and --speed are for experiments of papers, or replay the best simulated cells"
+        )
+        raise InputError(what, hint=hint)
     if actions.show:
         click.echo(file.source.text, nl=False)
         return ExitCode.OK
+    if settings and as_json:
+        raise InputError("--json does not apply with --inventory", hint="`tracebed compare --by policy --json` has it")
     if choices.asked and not file.experiment.is_real:
         check_only(
             ("experiment", "logs", "output", "as_json", *OF_SIMULATIONS, *names_in(Choices)), "a sensitivity analysis"
@@ -240,7 +255,7 @@ def experiment(
         return ExitCode.OK
     if choices.asked:
         return _analyze(file, choices, execution, paths, as_json)
-    return _run(file, points, paths, execution, actions.only, as_json, artifact)
+    return _run(file, points, paths, execution, actions.only, as_json, artifact, paper)
 
 
 SHOWN = ["mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization"]
@@ -257,6 +272,7 @@ def _run(
     only: Sequence[str],
     as_json: bool,
     artifact: Path | None,
+    paper: Paper,
 ) -> ExitCode:
     """Simulate the cells of an experiment that are not kept, write the views, and print the means.
 
@@ -278,7 +294,40 @@ def _run(
             raise
         if artifact is not None:
             _write_artifact(file, plan, folder, artifact, only, logs)
+        if paper.inventory is None or status is not ExitCode.OK:
+            return status
+        return _replay_best(file, plan, done.table, paper, folder / file.name / "replayed")
+
+
+def _replay_best(
+    file: tb.ExperimentFile,
+    plan: tb.GridPlan,
+    table: pd.DataFrame,
+    paper: Paper,
+    folder: Path,
+) -> ExitCode:
+    """Replay the cells with the largest simulated gain, and print, draw and tabulate the gains. Returns the status."""
+    best = tb.best_points(file.experiment, [*plan.cells], table, GAIN)
+    keys = [key for key, values in file.experiment.axes.items() if key in ("workload", "policy") or len(values) > 1]
+    cell_text = ", ".join(f"{key} {real.value_text(getattr(best[1], key))}" for key in keys)
+    emit(f"replays of the largest gain in {tb.metric_definitions()[GAIN].label}: {cell_text}; and {best[0].policy}")
+    workload = folder.with_name("replayed-workloads") / f"{best[1].workload}.parquet"  # named as in the tables
+    workload.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(plan.cells[best[1]].workload, workload)
+    name = str(paper.inventory)
+    inventory = str(Path(name).resolve()) if Path(name).is_file() else name
+    testbed = {"inventory": inventory} | ({"speed": paper.speed} if paper.speed is not None else {})
+    real_file = file.replayed(best, workload, {"testbed": testbed, "repetitions": paper.repetitions or REPETITIONS})
+    status = real.run(real_file, real_file.selected({}), {}, folder, dry_run=False, as_json=False)
+    if status is ExitCode.USAGE:
         return status
+    gains = tb.gains([folder], [folder])
+    tb.write_gains(gains, folder / "gains.tex")
+    for each in gains:
+        tb.save_pictures(each, folder / "figures")
+        print_gains(each)
+    emit(f"{folder / 'gains.tex'}; {folder / 'figures'}")
+    return status
 
 
 def _write_artifact(

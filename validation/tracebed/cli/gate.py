@@ -162,8 +162,9 @@ def _reasons(item: tb.MetricVerdict, shared: set[tb.Reason]) -> Iterator[str]:
     yield from (tb.REASONS[reason] for reason in item.reasons if reason not in shared)
     if item.margin_needed != "-":
         yield f"smallest margin that passes: {item.margin_needed}"
-    if item.repeats_needed is not None:
-        yield f"repetitions needed: {item.repeats_needed}"
+    counted_now = min(case.repeats for case in item.deciding)
+    if item.repeats_needed is not None and item.repeats_needed > counted_now:
+        yield f"repetitions needed: {item.repeats_needed} (counted now: {counted_now})"
 
 
 def _dependence(validation: tb.Validation) -> Iterator[str]:

@@ -7,12 +7,13 @@ from pathlib import Path
 import tracebed.api as tb
 from tracebed.cli.messages import emit, progress
 from tracebed.ground.errors import InputError
-from tracebed.ground.outputs import JUNIT, PICTURE, REPORT, SUMMARY, OutputKind
+from tracebed.ground.outputs import JUNIT, LATEX, PICTURE, REPORT, SUMMARY, OutputKind
 
 KINDS: dict[str, tuple[OutputKind, tuple[str, ...]]] = {
     "html": (REPORT, (".html", ".htm")),
     "markdown": (SUMMARY, (".md",)),
     "junit": (JUNIT, (".xml",)),
+    "latex": (LATEX, (".tex",)),
     "picture": (PICTURE, (".png", ".svg", ".pdf", ".csv")),
 }
 """Kind of a report -> its output, and the endings of its files."""

@@ -15,12 +15,14 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 from warnings import warn
+
+import yaml
 
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
@@ -28,9 +30,11 @@ from tracebed.ground.yaml_file import YamlFile
 from tracebed.orchestrator.configurations import CONFIGURATIONS
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.experiments import experiment_schema as schema
-from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
+from tracebed.validation.experiments.experiment import KEYS, OF_SIMULATIONS, OF_WORKLOADS, Experiment, Point
+from tracebed.validation.experiments.experiment_schema import NO_OUTAGES, NO_PROCESSES
 from tracebed.validation.experiments.recorded_runs import workloads_at
 from tracebed.validation.metrics import all_metrics
+from tracebed.validation.setups import AXES
 
 FILE = "experiment.yaml"  # copy of the experiment file in an output folder
 SHIPPED = files("tracebed.validation.experiments") / "shipped"
@@ -60,6 +64,37 @@ class ExperimentFile:
         """Write a copy of the file to an output folder."""
         with replacing(output / FILE) as stream:
             stream.write(self.source.text.encode())
+
+    def replayed(self, points: Sequence[Point], workload: Path, real: Mapping[str, Any]) -> ExperimentFile:
+        """Return the experiment of some simulated points as replays, with a prediction of each by tracebed.
+
+        Args:
+            points: the points, which differ in their policies only.
+            workload: the file of their jobs, the same for a policy that resizes no job.
+            real: the keys `testbed` and `repetitions`, as in a file.
+
+        Raises:
+            InputError: a key is invalid, or the points have processes or outages, which are simulated only.
+        """
+        point, raw = points[0], dict(self.source.raw)
+        if point.processes != NO_PROCESSES or point.outages != NO_OUTAGES:
+            what = "processes and outages are simulated only"
+            raise InputError(what, where=self.source.where, hint="choose other cells with --only")
+        for key in (*OF_SIMULATIONS, *OF_WORKLOADS, "exclude"):
+            raw.pop(key, None)
+        chosen = {each.policy for each in points}
+        named = zip(raw["policies"], self.experiment.policies, strict=True)
+        raw |= {key: getattr(point, key) for key in AXES if key in raw} | {
+            "workloads": {point.workload: str(workload.resolve())},
+            "policies": [each for each, policy in named if policy.name in chosen],
+            "simulators": {"tracebed": {}},
+            **real,
+        }
+        text = yaml.safe_dump(raw, sort_keys=False)
+        try:
+            return _checked(self.name, YamlFile.parse(text, self.source.where, hint=self.source.hint))
+        except InputError as error:  # its line is that of the copy
+            raise InputError(error.what, where=self.source.where, hint=error.hint) from error
 
     def selected(self, only: Mapping[str, list[str]]) -> list[Point]:
         """Return the points that match `only`: key -> accepted values as text.

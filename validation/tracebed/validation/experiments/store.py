@@ -304,6 +304,38 @@ def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
     raise InputError(what, where=str(folder), hint="`tracebed replay` and `tracebed experiment` write runs")
 
 
+def real_cells(folder: Path) -> list[tuple[str, list[Path]]]:
+    """Return name and repetitions of the real cells in `folder`, in the order of the experiment file."""
+    if not (folder / REAL).is_dir():
+        return [(folder.name, run_folders(folder))]
+    done = sorted(path.parent for path in (folder / REAL).glob("*/rep-*/run.json"))
+    found = {run.parent.name: [each for each in done if each.parent == run.parent] for run in done}
+    if not found:
+        raise InputError("has no finished replays", where=str(folder), hint="`tracebed experiment` makes them")
+    order = list(read_plan(folder / REAL)["cells"]) if has_replays(folder) else list(found)
+    return [(name, found[name]) for name in order if name in found]
+
+
+def predicted_cells(folder: Path) -> list[tuple[str, list[Path]]]:
+    """Return name and predictions of the cells in `folder`: of a run, of a simulator, or of an experiment with one."""
+    if (folder / PREDICTED).is_dir():
+        simulators = sorted(path for path in (folder / PREDICTED).iterdir() if path.is_dir())
+        if len(simulators) > 1:
+            what = f"has predictions of {', '.join(path.name for path in simulators)}"
+            raise InputError(what, where=str(folder), hint=f"choose one: {simulators[0]}")
+        folder = simulators[0] if simulators else folder
+    cells = sorted(
+        {
+            path.parent.parent if path.parent.name.startswith("run-") else path.parent
+            for path in [*folder.glob("*/run.json"), *folder.glob("*/run-*/run.json")]
+        }
+        - {folder}
+    )
+    if (folder / "run.json").is_file() or not cells:
+        return [(folder.name, run_folders(folder))]
+    return [(cell.name, run_folders(cell)) for cell in cells]
+
+
 def left_folders(slot: Slot, folder: Path) -> list[Path]:
     """Return the working folders of interrupted attempts at a repetition."""
     return [left for left in working_folders(folder / slot.folder) if not is_running(left)]

@@ -14,15 +14,15 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import FloatArray
-from tracebed.ground.display import cell, rows_html
+from tracebed.ground.display import cell, counted, effect, rows_html, signed
 from tracebed.ground.errors import InputError
 from tracebed.ground.sparks import interval_svg
 from tracebed.orchestrator.run import Run
@@ -32,12 +32,25 @@ from tracebed.validation.statistics import half_width
 from tracebed.validation.verdict.screening import Repetition, screen
 from tracebed.validation.verdict.tolerances import Tolerances
 
+if TYPE_CHECKING:
+    from tracebed.validation.pictures import Picture
+
 ALPHA = 0.025  # level of each side of the interval that decides about a pair
 ENOUGH_POLICIES = 5
 """Number of policies from which tau-b has a meaning: by chance it is 1 for 3 policies in 17 % of cases, for 5 in
 0.8 %."""
 
 LEVEL = 0.95
+
+
+def alone(real: Difference) -> str:
+    """Return a difference without an interval as text."""
+    return f"{share_text(real.relative(real.change))} (no interval)"
+
+
+def share_text(share: float) -> str:
+    """Return a share as signed percent; a dash if unknown."""
+    return "-" if math.isnan(share) else f"{signed(100 * share)} %" if share else "0 %"
 
 
 @dataclass(frozen=True)
@@ -136,9 +149,14 @@ class Ranking:
     @property
     def headline(self) -> str:
         """The result in one sentence."""
+        policies = len({(pair.workload, pair.first, pair.second) for pair in self.pairs})
+        total = f"{counted(len(self.pairs), 'comparison')} ({counted(policies, 'pair')} of policies, by each metric)"
         if not self.decisive:
-            return f"the noise of the real runs decides none of the {len(self.pairs)} pairs of policies"
-        found = f"{self.concordant} of {self.decisive} decisive pairs of policies are predicted in the real order"
+            return f"the noise of the real runs decides none of {total}"
+        found = (
+            f"of {total}, the real runs decide {self.decisive}, and {self.concordant} of these {self.decisive} "
+            "are predicted in the real order"
+        )
         few = min(len(order.policies) for order in self.orders)
         return found + (f"; a rank correlation (tau-b) of {few} policies means little" if few < ENOUGH_POLICIES else "")
 
@@ -226,6 +244,8 @@ class PolicyComparison:
     differences: Mapping[str, Mapping[str, Difference]]
     """Policy, without the first one -> metric -> difference to the first one, with its 95 % interval."""
     warnings: Sequence[str]
+    predicted: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
+    """As `differences`, between the means of the predictions; empty without predictions."""
 
     @property
     def first(self) -> str:
@@ -239,19 +259,94 @@ class PolicyComparison:
             index `policy` and `metric` (whose name ends in its unit); columns `first` and `mean` (of the first policy
             and of this one), `change`, `low` and `high` (difference of the means with its 95 % interval, as shares of
             the first mean), `pairs` (0: not paired), and `differ` (whether the interval excludes zero; None: unknown).
+            With predictions, also `simulated` (difference of the predictions, as a share of their first mean), and
+            `same_sign` (whether the simulated and the real difference have one sign; None unless `differ`).
         """
         rows = {
             (policy, name): [
                 *(each.base, each.base + each.change),
                 *(each.relative(value) for value in (each.change, each.low, each.high)),
                 *(each.pairs, each.differ),
+                *self._predicted(policy, name),
             ]
             for policy, found in self.differences.items()
             for name, each in found.items()
         }
         index = pd.MultiIndex.from_tuples(list(rows), names=["policy", "metric"])
         columns = ["first", "mean", "change", "low", "high", "pairs", "differ"]
+        columns += ["simulated", "same_sign"] if self.predicted else []
         return pd.DataFrame(list(rows.values()), columns=columns, index=index)
+
+    def _predicted(self, policy: str, name: str) -> tuple[float, bool | None] | tuple[()]:
+        """Return the simulated difference as a share, and whether it has the sign of a real one that is clear."""
+        if not self.predicted:
+            return ()
+        real, simulated = self.differences[policy][name], self.predicted.get(policy, {}).get(name)
+        if simulated is None:
+            return math.nan, None
+        return simulated.relative(simulated.change), real.change * simulated.change > 0 if real.differ else None
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return heads and rows for a paper: a row per policy and gated metric, with units, n and intervals."""
+        heads = ["policy", "metric", self.first, "mean", "real gain (95 %)", "n"]
+        heads[4:4] = ["simulated gain"] if self.predicted else []
+        heads += ["same sign"] if self.predicted else []
+        known, rows = all_metrics(), []
+        for policy, found in self.differences.items():
+            for name in self._gated(policy):
+                real = found[name]
+                simulated, same = self._predicted(policy, name) or (math.nan, None)
+                row = [policy, known[name].title, cell(real.base), cell(real.base + real.change)]
+                row += [share_text(simulated)] if self.predicted else []
+                known_interval = real.differ is not None
+                row += [effect(real.change, real.low, real.high, real.base) if known_interval else alone(real)]
+                row += [str(real.pairs) if real.pairs else "not paired"]
+                rows.append(row + (["unclear" if same is None else "yes" if same else "no"] if self.predicted else []))
+        return heads, rows
+
+    @property
+    def headline(self) -> str:
+        """In how many of the clear real differences the simulated one has the same sign; empty without predictions."""
+        signs = [row[-1] for row in self.table()[1]] if self.predicted else []
+        clear = sum(sign != "unclear" for sign in signs)
+        found = f"the real gain is clear in {clear} of {len(signs)} comparisons"
+        if not clear:
+            return f"{found}: repeat the replays more often" if signs else ""
+        return f"{found}; the simulated gain has the same sign in {signs.count('yes')} of these {clear}"
+
+    @property
+    def caption(self) -> str:
+        """What the table and the picture show: the workload, the intervals, n, and the seeds."""
+        counts = {policy: sum(not run.excluded for run in own) for policy, own in self.repetitions.items()}
+        run = self.repetitions[self.first][0].run
+        where = f"{run.total_nodes} nodes ({run.info.execution})"
+        each = ", ".join(f"{policy}: n = {count}" for policy, count in counts.items())
+        simulated = " The simulated gain is that of the predictions." if self.predicted else ""
+        return (
+            f"Difference of the means from {self.first} on {self.workload}, as a share of the mean of {self.first}: "
+            f"real runs on {where} at {run.info.speed:g} trace seconds a second ({each}). The interval is Student's, "
+            f"95 %, over n pairs of repetitions, or Welch's where they are not paired.{simulated} A sign is unclear if "
+            f"the interval contains zero. One workload: the interval is not over seeds."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON values."""
+        rows = self.to_frame().reset_index().to_dict("records")
+        counts = {policy: sum(not run.excluded for run in own) for policy, own in self.repetitions.items()}
+        return {
+            "workload": self.workload,
+            "first": self.first,
+            "repetitions": counts,
+            "gains": rows,
+            "headline": self.headline,
+            "warnings": list(self.warnings),
+        }
+
+    def pictures(self) -> dict[str, Picture]:
+        """Return the picture of the gains: the real ones with their intervals, beside the simulated ones."""
+        from tracebed.validation.report.gains import picture
+
+        return {"gains": picture(self)}
 
     def explain(self) -> str:
         """Return the comparison as text: a line per policy and gated metric, and the warnings."""
@@ -306,8 +401,13 @@ class PolicyComparison:
         return "".join(parts) + f"<ul>{notes}</ul>"
 
 
-def compare_policies(runs: Mapping[str, Sequence[Run]], tau: float = TAU) -> PolicyComparison:
-    """Compare policies with the first of them by their real runs of one workload, in the order of execution."""
+def compare_policies(
+    runs: Mapping[str, Sequence[Run]], tau: float = TAU, predicted: Mapping[str, Sequence[Run]] | None = None
+) -> PolicyComparison:
+    """Compare policies with the first of them by their real runs of one workload, in the order of execution.
+
+    `predicted` has policy -> its predictions, for the gain that was simulated.
+    """
     if len(runs) < 2:
         raise InputError("there are fewer than two policies", hint="give the real runs of each: {policy: runs}")
     _check(runs)
@@ -334,7 +434,30 @@ def compare_policies(runs: Mapping[str, Sequence[Run]], tau: float = TAU) -> Pol
         for policy in others
     }
     workload = str(runs[first][0].info.workload.get("name") or "workload")
-    return PolicyComparison(workload, repetitions, differences, _warnings(repetitions))
+    warnings = _warnings(repetitions)
+    simulated = _simulated(first, predicted, tau) if predicted else {}
+    if predicted and (missing := [policy for policy in others if policy not in simulated]):
+        warnings.append(f"no simulated gain of {', '.join(missing)}: {first} or this policy has no prediction")
+    return PolicyComparison(workload, repetitions, differences, warnings, simulated)
+
+
+def _simulated(first: str, predicted: Mapping[str, Sequence[Run]], tau: float) -> dict[str, dict[str, Difference]]:
+    """Return the differences of the predictions of each policy from those of the first one."""
+    names = [name for name, metric in all_metrics().items() if metric.margin]
+    summaries = {policy: [summarize(MeasuredRun(run, tau)) for run in own] for policy, own in predicted.items()}
+    values = {
+        policy: {name: np.array([each[name] for each in own], dtype=float) for name in names}
+        for policy, own in summaries.items()
+    }
+    return {
+        policy: {
+            name: difference
+            for name in names
+            if (difference := _difference(values[first][name], own[name])) is not None
+        }
+        for policy, own in values.items()
+        if policy != first and first in values
+    }
 
 
 def _check(runs: Mapping[str, Sequence[Run]]) -> None:

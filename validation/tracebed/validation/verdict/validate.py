@@ -13,6 +13,7 @@ import numpy as np
 from tracebed.ground.display import cell
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import TAU, all_metrics
 from tracebed.validation.verdict.cases import Case, Level, interval
 from tracebed.validation.verdict.comparison import Evidence, compare_measured, evidence
@@ -300,7 +301,8 @@ def headline(
     if verdict is Verdict.INACCURATE:
         wrong = [item for item in gated if item.verdict is Verdict.INACCURATE]
         return (
-            "; ".join(
+            _uncalibrated(cases)
+            + "; ".join(
                 f"{item.metric.label} is off{' by' if len(item.deciding) == 1 else ':'} {item.spread}" for item in wrong
             )
             + "."
@@ -309,6 +311,21 @@ def headline(
     because = [each for each in reasons if each is not Reason.WORKLOAD_OUTLIER or len(cases) > 1] or reasons
     why = "; ".join(_because(reason, gated, cases) for reason in because)
     return f"{why}. Observation: {seen}{f'; {most}' if most else ''}."
+
+
+def _uncalibrated(cases: Sequence[CaseResult]) -> str:
+    """Return that predictions of replays lack overheads, since no calibration was given; empty elsewhere."""
+    # At a speed of 400, an overhead of 50 ms is 20 trace seconds: the first thing to mend.
+    for each in cases:
+        real, predicted = each.case.real[0].info, each.case.predicted[0].info
+        ours = real.source == "replay" and predicted.source == "simulator"
+        if ours and real.speed > 1 and predicted.setup.timing.overheads == Overheads():
+            return (
+                "the predictions have no calibration: launches, ends and resizes take no time in them, and a second of "
+                f"these is {real.speed:,g} trace seconds in the replays (measure them with `tracebed nodes calibrate`, "
+                "and give its file to the simulator: `calibration: FILE` in an experiment, or --calibration FILE); "
+            )
+    return ""
 
 
 def _beyond(known: Sequence[MetricVerdict]) -> str:

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from tracebed.validation.experiments.experiment import KEYS, Experiment
+from tracebed.ground.errors import InputError
+from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
 from tracebed.validation.experiments.experiment_schema import Plot
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.significance import INPUT, Difference, differences
@@ -106,6 +107,27 @@ def against_first(experiment: Experiment, table: pd.DataFrame) -> dict[tuple[Any
             below = pd.concat([below.assign(seed=seed) for seed in rows["seed"].unique()])
         compared[tuple(point.values())] = Against(other, differences(with_inputs(below), with_inputs(rows)))
     return compared
+
+
+def best_points(experiment: Experiment, points: Sequence[Point], table: pd.DataFrame, figure: str) -> list[Point]:
+    """Return the points of the first policy and of another one where the mean of `figure` falls most, of one input.
+
+    Raises:
+        InputError: no other policy lowers the mean.
+    """
+    first, averaged = experiment.policies[0].name, means(table)
+    averaged = averaged[averaged["window"] == averaged["window"].iloc[0]]
+    group = {tuple(None if pd.isna(row[key]) else row[key] for key in GROUP): row[figure] for row in records(averaged)}
+    place, best, least = GROUP.index("policy"), None, 1.0
+    for at, value in group.items():
+        base = group.get((*at[:place], first, *at[place + 1 :]), math.nan)
+        if value / base < least if base else False:
+            best, least = at, value / base
+    if best is None:
+        raise InputError(f"no policy has a lower {figure} than {first}", hint="replay cells of your choice: a testbed")
+    wanted = [(*best[:place], policy, *best[place + 1 :]) for policy in (first, best[place])]
+    found = [[point for point in points if tuple(getattr(point, key) for key in GROUP) == each] for each in wanted]
+    return [each[0] for each in found]
 
 
 def with_inputs(rows: pd.DataFrame) -> pd.DataFrame:
