@@ -65,7 +65,7 @@ NOT_RUN = {
     "docs/how-to/elastic-programs.md": 1,
     "docs/how-to/elastisim.md": 2,
     "docs/how-to/forecast.md": 2,
-    "docs/how-to/grid.md": 2,
+    "docs/how-to/grid.md": 3,
     "docs/how-to/malleable-on-my-cluster.md": 1,
     "docs/how-to/run-your-programs.md": 1,
     "docs/how-to/repeat.md": 1,

@@ -143,8 +143,9 @@ def _notes(validation: tb.Validation) -> Iterator[str]:
             )
         level = f"{100 * (1 - 2 * validation.tolerances.alpha):g} %"
         yield (
-            "errors (predicted - real) in margins: mean of |error| over the cases, the worst case, numbers of cases "
-            f"beyond one and two margins, and the mean with its {level} interval"
+            "errors (predicted - real) in margins: |error|: mean of its size over the cases; worst: the worst case; "
+            ">1, >2: cases beyond one and beyond two margins / all cases (1, 0/5: one of five, none); "
+            f"mean: with its {level} interval"
         )
         yield from validation.dependence
     yield from validation.moving_averages

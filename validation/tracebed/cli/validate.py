@@ -252,6 +252,9 @@ def validate(
         print_json(document["schema"], document)
     else:
         _show(validations, output)
+        again = shlex.join(["tracebed", "validate", str(file), "-o", str(output)])
+        for name in failed:  # as loud as a verdict
+            click.echo(f"failed: {name} has no verdict; to repeat it alone: {again} --only simulator={name}")
     if artifact is not None:
         if failed:
             raise InputError(f"no artifact: the simulator {min(failed)} failed", hint="it needs all verdicts")
