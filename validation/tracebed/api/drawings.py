@@ -14,6 +14,7 @@ from tracebed.orchestrator import run as orchestrator
 from tracebed.validation import budget, verdict
 from tracebed.validation import pictures as drawing
 from tracebed.validation.pictures import Picture
+from tracebed.validation.verdict.ranking import PolicyComparison
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +27,14 @@ class Drawn(Protocol):
         """Return the pictures by name."""
 
 
-Pictured = orchestrator.Run | Mapping[str, orchestrator.Run] | verdict.Validation | budget.ErrorBudget | Drawn
+Pictured = (
+    orchestrator.Run
+    | Mapping[str, orchestrator.Run]
+    | verdict.Validation
+    | budget.ErrorBudget
+    | PolicyComparison
+    | Drawn
+)
 """What has pictures."""
 
 
@@ -63,6 +71,10 @@ def pictures(subject: Pictured) -> dict[str, Picture]:
         from tracebed.validation.budget.figure import picture
 
         return {"waterfall": picture(subject)}
+    if isinstance(subject, PolicyComparison):
+        from tracebed.validation.report import gains
+
+        return {"gains": gains.picture(subject)}
     return subject.pictures()
 
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,9 +31,6 @@ from tracebed.validation.significance import ROUNDING, Difference
 from tracebed.validation.statistics import half_width
 from tracebed.validation.verdict.screening import Repetition, screen
 from tracebed.validation.verdict.tolerances import Tolerances
-
-if TYPE_CHECKING:
-    from tracebed.validation.pictures import Picture
 
 ALPHA = 0.025  # level of each side of the interval that decides about a pair
 ENOUGH_POLICIES = 5
@@ -341,12 +338,6 @@ class PolicyComparison:
             "headline": self.headline,
             "warnings": list(self.warnings),
         }
-
-    def pictures(self) -> dict[str, Picture]:
-        """Return the picture of the gains: the real ones with their intervals, beside the simulated ones."""
-        from tracebed.validation.report.gains import picture
-
-        return {"gains": picture(self)}
 
     def explain(self) -> str:
         """Return the comparison as text: a line per policy and gated metric, and the warnings."""
