@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import runpy
+import shlex
 import sys
 import zipfile
 from pathlib import Path
@@ -293,6 +294,10 @@ def test_a_simulator_that_fails_does_not_stop_the_others(recorded: Path) -> None
     assert document["failed"].keys() == {"gone"}
     assert document["verdict"] == "inconclusive"
     assert verdicts(recorded / "out") == {"right": "accurate"}
+    line = "failed: gone has no verdict; to repeat it alone: tracebed validate s.yaml -o out --only simulator=gone"
+    assert line in result.stdout.splitlines()
+    alone = shlex.split(line.partition("tracebed ")[2])
+    assert call(*alone).return_value == ExitCode.USAGE
     with pytest.raises(InputError, match="simulator gone failed: tiny-fcfs"):
         tb.validate("s.yaml", "out")
 
