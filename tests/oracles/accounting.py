@@ -59,20 +59,15 @@ def agreement(slurm: Slurm, run: tb.Run) -> Agreement:
 
 
 def _changes(run: tb.Run, job: str) -> list[tuple[float, float]]:
-    """Return for each applied resize of a job from when and until when Slurm may change the nodes, s since 1970.
+    """Return the spans in which Slurm may change the nodes of a job: begin and end, s since 1970.
 
-    A resumed replay finds the resizes that took effect before it went on: they may be at any time of the pause.
+    These are its resizes, and the pauses of the replay: a resumed replay finds what has changed when it goes on.
     """
     resizes, epoch_s, speed = run.reconfigurations, run.info.batch["epoch_s"], run.info.speed
     applied = resizes[(resizes["job_id"] == job) & (resizes["state"] == "applied")]
     pauses = [(each["at"], each["at"] + each["wall_s"] * speed) for each in run.info.pauses]
-    return [
-        (
-            epoch_s + min([asked, *(at for at, on in pauses if at <= asked <= on + SAME_S)]) / speed,
-            epoch_s + end / speed,
-        )
-        for asked, end in zip(applied["asked"], applied["ended"], strict=True)
-    ]
+    spans = [*zip(applied["asked"], applied["ended"], strict=True), *pauses]
+    return [(epoch_s + begin / speed, epoch_s + end / speed) for begin, end in spans]
 
 
 def _unworked_s(run: tb.Run, job: str, sizes: list[tuple[float, float, set[str]]]) -> float:
@@ -128,8 +123,8 @@ def _compare(
     """Compare the rows of `sacct` for a job with its sizes in the run, all of which it has until `unworked_s`."""
 
     def apart(end: float, until: float) -> float:
-        """Return the time of Slurm minus that of the run; a resize may be at any time from its request on."""
-        covering = (asked for asked, ended in changes if asked - SAME_S <= until <= ended + SAME_S)
+        """Return the time of Slurm minus that of the run; a change may be at any time of its span until then."""
+        covering = (begin for begin, end in changes if begin - SAME_S <= until <= end + SAME_S)
         since = min(covering, default=until)
         return end - min(max(end, since), until)
 
