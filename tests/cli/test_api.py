@@ -34,7 +34,7 @@ MODULES: tuple[Any, ...] = (workloads, logs, runs, budgets, results, nodes)
 MODULES += (reading, writing, scaling, inventory, preparation, survey, procedure)
 OF_COMMANDS = {
     *("budget_of_case", "check_folder", "courses_of", "describe_log", "differences", "fit_simulator", "keep_perturbed"),
-    *("measured", "reconfigure", "resizes", "validate_suite"),
+    *("measured", "reconfigure", "resizes", "validate_suite", "write_gains"),
 }
 """Functions without an example: steps of commands, between two files."""
 

@@ -195,6 +195,14 @@ def gains(
     Raises:
         InputError: a folder has no runs or those of several simulators, two folders have runs of one policy and
             workload, or a workload has fewer than two policies.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> policies = ("easy", "fcfs")
+        >>> runs = [tb.replay(w, each, "emulated-4", speed=1e6, output=f"real/{each}") for each in policies]
+        >>> tb.gains([f"real/{each}" for each in policies])
+        [<PolicyComparison of fcfs with easy on workload>]
     """
     found = _by_policy([cell for path in real for cell in store.real_cells(Path(path))])
     made = _by_policy([cell for path in predicted for cell in store.predicted_cells(Path(path))])

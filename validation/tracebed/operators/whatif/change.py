@@ -87,7 +87,7 @@ def changed_cluster(base: SlurmConf, files: Sequence[Path], change: Change, zone
     before, after = ([each.default for each in conf.known_machine().cluster.partitions] for conf in (base, changed))
     if any(before) and not any(after):
         what = "no partition of the changed slurm.conf is the default, so that Slurm refuses jobs that name none"
-        hint = "make another one the default, too: --set Partition.NAME.Default=YES"
+        hint = "make another one the default, too: Partition.NAME.Default=YES"
         raise InputError(what, where="; ".join(change.settings) or base.where, hint=hint)
     Setup.of("slurm", policy_parameters=changed.parameters).policy()  # checks the values
     if _alike(changed, base):

@@ -323,7 +323,7 @@ def _uncalibrated(cases: Sequence[CaseResult]) -> str:
             return (
                 "the predictions have no calibration: launches, ends and resizes take no time in them, and a second of "
                 f"these is {real.speed:,g} trace seconds in the replays (measure them with `tracebed nodes calibrate`, "
-                "and give its file to the simulator: `calibration: FILE` in an experiment, or --calibration FILE); "
+                "and give its file to the simulator); "
             )
     return ""
 
