@@ -17,7 +17,7 @@ from tests.oracles import slurm_forecasts
 from tests.slurm.test_forecast import CONFIG, folder_of, log_of, running, waiting
 from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode, InputError
-from tracebed.operators.judgment import before, collect
+from tracebed.operators.judgment import before, collect, ends_of
 from tracebed.slurm.state import COMMANDS, read_folder
 
 UNIX = 1769860800.0
@@ -83,9 +83,9 @@ def test_a_start_before_the_state_is_not_that_of_a_waiting_job(states: Path) -> 
 
 
 def test_a_forecast_learns_only_from_what_was_known(states: Path) -> None:
-    known = before(history(), UNIX).table["job_id"].tolist()
+    known = before(history(), ends_of(history()), UNIX).table["job_id"].tolist()
     assert "x" not in known and len(known) == 40
-    assert len(before(history(), UNIX - 86400.0 + 3000.0 + 60.0 * 10).table) == 11
+    assert len(before(history(), ends_of(history()), UNIX - 86400.0 + 3000.0 + 60.0 * 10).table) == 11
     whole, cut = (tb.judge_forecasts(states, history(later=later), repetitions=8) for later in (True, False))
     assert whole.table.equals(cut.table)
 
@@ -93,8 +93,8 @@ def test_a_forecast_learns_only_from_what_was_known(states: Path) -> None:
 def test_the_clock_of_the_log_is_that_of_the_cluster() -> None:
     """Noon in Berlin in January is 11:00 UTC."""
     berlin = history("Europe/Berlin")
-    assert len(before(berlin, UNIX - 86400.0 + 3600.0 + 3000.0).table) == 1
-    assert len(before(berlin, UNIX - 86400.0 + 3000.0).table) == 0
+    assert len(before(berlin, ends_of(berlin), UNIX - 86400.0 + 3600.0 + 3000.0).table) == 1
+    assert len(before(berlin, ends_of(berlin), UNIX - 86400.0 + 3000.0).table) == 0
 
 
 def test_a_log_without_a_date_and_a_folder_without_states_are_errors(states: Path, tmp_path: Path) -> None:

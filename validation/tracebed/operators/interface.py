@@ -447,11 +447,11 @@ def judge_forecasts(
     """
     bounds.check("number of repetitions", repetitions, 2, 10_000)
     states, history = judgment.collected(Path(folder)), _workload(log)
-    happened = judgment.Happened(history, states)
+    happened, ended = judgment.Happened(history, states), judgment.ends_of(history)
     done = reporter("forecasting the states", len(states) - 1, on_progress)
     tables, notes = [], dict[str, None]()
     for number, state in enumerate(states[:-1]):
-        own = _forecast(state, judgment.before(history, state.instant), repetitions, seed + number)
+        own = _forecast(state, judgment.before(history, ended, state.instant), repetitions, seed + number)
         real = [happened.after(state.instant, job) for job in own.table["job_id"]]
         tables.append(own.table.assign(instant=pd.Timestamp(own.instant), real=times_of(real)))
         notes.update(dict.fromkeys(own.notes))

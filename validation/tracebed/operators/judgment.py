@@ -59,10 +59,14 @@ def clock(log: Workload, column: str) -> FloatArray:
     return np.asarray((local - pd.Timestamp(0)) / pd.Timedelta(seconds=1), dtype=np.float64)
 
 
-def before(log: Workload, instant: float) -> Workload:
-    """Return the jobs of a log that had ended at an instant of the clock of the cluster: what was known then."""
+def ends_of(log: Workload) -> FloatArray:
+    """Return the ends of the jobs of a log on the clock of the cluster, s since 1970."""
     ended = clock(log, "logged_end")
-    ended = np.where(np.isnan(ended), clock(log, "submit_time") + log.floats("run_time"), ended)
+    return np.where(np.isnan(ended), clock(log, "submit_time") + log.floats("run_time"), ended)
+
+
+def before(log: Workload, ended: FloatArray, instant: float) -> Workload:
+    """Return the jobs of a log whose ends (`ends_of`) are not after an instant: what was known then."""
     return Workload(log.table[ended <= instant].reset_index(drop=True), log.provenance)
 
 

@@ -258,7 +258,6 @@ class WatchedCluster(SleepingCluster):
 
     The times of shutdowns and boots are the shortest possible ones. Nodes may be lost, but not while they are off or
     being switched off: that is noticed at the boot.
-
     """
 
     def __init__(self, *arguments: Any, since: float, **settings: Any) -> None:

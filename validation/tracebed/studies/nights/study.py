@@ -279,12 +279,11 @@ def savings(table: pd.DataFrame) -> pd.DataFrame:
     plain = (table["scheduler"] == BASE) & (table["mal"] == 0) & (table["policy"] == "F0")
     groups = table[table["scheduler"] == MALLEABLE].groupby(["cluster", "policy", "mal"])
     for (cluster, policy, mal), group in groups:
+        own = plain & (table["cluster"] == cluster)
         for name, sources in (("energy a day", energy), ("turnaround", times)):
             row: dict[str, Any] = {"cluster": cluster, "policy": policy, "malleable": mal, "figure": name}
             for source, values in sources.items():
-                bases = values[plain & (table["cluster"] == cluster)].set_axis(
-                    table["seed"][plain & (table["cluster"] == cluster)]
-                )
+                bases = values[own].set_axis(table["seed"][own])
                 change = 100 * (values[group.index].to_numpy() / bases.loc[group["seed"]].to_numpy() - 1)
                 half = stats.t.isf((1 - COVERAGE) / 2, len(change) - 1) * change.std(ddof=1) / len(change) ** 0.5
                 row |= {source: change.mean(), f"{source}_half": half}

@@ -20,6 +20,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -309,7 +310,7 @@ def real_cells(folder: Path) -> list[tuple[str, list[Path]]]:
     if not (folder / REAL).is_dir():
         return [(folder.name, run_folders(folder))]
     done = sorted(path.parent for path in (folder / REAL).glob("*/rep-*/run.json"))
-    found = {run.parent.name: [each for each in done if each.parent == run.parent] for run in done}
+    found = {name: list(own) for name, own in groupby(done, key=lambda path: path.parent.name)}
     if not found:
         raise InputError("has no finished replays", where=str(folder), hint="`tracebed experiment` makes them")
     order = list(read_plan(folder / REAL)["cells"]) if has_replays(folder) else list(found)

@@ -314,10 +314,9 @@ class PolicyComparison:
     @property
     def caption(self) -> str:
         """What the table and the picture show: the workload, the intervals, n, and the seeds."""
-        counts = {policy: sum(not run.excluded for run in own) for policy, own in self.repetitions.items()}
         run = self.repetitions[self.first][0].run
         where = f"{run.total_nodes} nodes ({run.info.execution})"
-        each = ", ".join(f"{policy}: n = {count}" for policy, count in counts.items())
+        each = ", ".join(f"{policy}: n = {count}" for policy, count in self._counts.items())
         simulated = " The simulated gain is that of the predictions." if self.predicted else ""
         return (
             f"Difference of the means from {self.first} on {self.workload}, as a share of the mean of {self.first}: "
@@ -326,14 +325,18 @@ class PolicyComparison:
             f"the interval contains zero. One workload: the interval is not over seeds."
         )
 
+    @property
+    def _counts(self) -> dict[str, int]:
+        """Number of repetitions of each policy that are not excluded."""
+        return {policy: sum(not run.excluded for run in own) for policy, own in self.repetitions.items()}
+
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
         rows = self.to_frame().reset_index().to_dict("records")
-        counts = {policy: sum(not run.excluded for run in own) for policy, own in self.repetitions.items()}
         return {
             "workload": self.workload,
             "first": self.first,
-            "repetitions": counts,
+            "repetitions": self._counts,
             "gains": rows,
             "headline": self.headline,
             "warnings": list(self.warnings),

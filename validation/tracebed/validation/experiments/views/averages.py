@@ -121,7 +121,7 @@ def best_points(experiment: Experiment, points: Sequence[Point], table: pd.DataF
     place, best, least = GROUP.index("policy"), None, 1.0
     for at, value in group.items():
         base = group.get((*at[:place], first, *at[place + 1 :]), math.nan)
-        if value / base < least if base else False:
+        if base and value / base < least:
             best, least = at, value / base
     if best is None:
         raise InputError(f"no policy has a lower {figure} than {first}", hint="replay cells of your choice: a testbed")
