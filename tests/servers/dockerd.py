@@ -22,9 +22,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import docker
-from docker.errors import ImageNotFound
+from docker.errors import ImageNotFound, NotFound
+from requests.exceptions import ReadTimeout
 
-from tests.patience import GUARD_S, patience
+from tests.patience import GUARD_S, matching, patience, until
 
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 PROGRAMS = ("dockerd", "iptables", "debootstrap", "ip", "unshare")
@@ -84,25 +85,45 @@ def engine(*more: str, alone: bool = True) -> Iterator[str]:
             shutil.rmtree(folder)
 
 
+def hung(address: str, patience_s: float = GUARD_S) -> Path | None:
+    """Return the file with the stacks of an engine that does not tell the states of containers in time, or None.
+
+    The engine of Debian 12 was seen to answer no inspection any more, while it still listed its containers.
+    """
+    with contextlib.closing(docker.DockerClient(address, timeout=int(patience_s), version="1.41")) as client:
+        try:
+            for facts in client.api.containers(all=True):
+                with contextlib.suppress(NotFound):
+                    client.api.inspect_container(facts["Id"])
+        except ReadTimeout:
+            folder = Path(address.removeprefix("unix://")).parent
+            os.kill(int((folder / "dockerd.pid").read_text(encoding="ascii")), signal.SIGUSR1)
+            until(lambda: matching(folder / "exec", "goroutine-stacks-*"))
+            kept = Path(tempfile.gettempdir(), f"{folder.name}.stacks")  # the folder goes with the engine
+            kept.write_bytes(b"".join(file.read_bytes() for file in matching(folder / "exec", "goroutine-stacks-*")))
+            return kept
+    return None
+
+
 def _end_with_parent() -> None:
     """Have the kernel end this process with the process that has started it."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 
 
 def _await(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + GUARD_S
+    end = time.monotonic() + GUARD_S
     while True:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
             probe.connect(address.removeprefix("unix://"))
             return
-        if process.poll() is not None or time.monotonic() > until:
+        if process.poll() is not None or time.monotonic() > end:
             raise RuntimeError(log.read_text(encoding="utf-8", errors="replace")[-4000:])
         time.sleep(0.1)
 
 
 def load_base(address: str) -> None:
     """Load the base image into an engine that does not have it."""
-    with contextlib.closing(docker.DockerClient(address, timeout=patience(300))) as client:
+    with contextlib.closing(docker.DockerClient(address, timeout=int(patience(300)))) as client:
         try:
             client.images.get(BASE)
         except ImageNotFound:

@@ -54,7 +54,7 @@ class Boxes:
 
     def __init__(self, address: str, folder: Path) -> None:
         self.address, self.folder = address, folder
-        self.client = docker.DockerClient(address)
+        self.client = docker.DockerClient(address, timeout=int(GUARD_S))  # a busy engine may be slow
         self.groups: dict[str, Group] = {}
 
     def inventory(self, nodes: Sequence[str], *, name: str = "boxes", **parameters: Any) -> Inventory:
