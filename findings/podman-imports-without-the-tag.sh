@@ -11,7 +11,7 @@ podman_says() {
     local suite=$1 root
     root=$(mktemp -d)
     chmod 755 "$root"
-    debootstrap --variant=minbase --include=podman,runc,curl,iproute2 "$suite" "$root" >"$root.log" 2>&1 ||
+    debootstrap --variant=minbase --include=podman,netavark,runc,curl,iproute2 "$suite" "$root" >"$root.log" 2>&1 ||
         { tail "$root.log"; exit 1; }
     rm -f "$root.log"
     # The root of the namespace is a mount, not a chroot: Podman 5 imports no image in a chroot.
