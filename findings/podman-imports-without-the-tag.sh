@@ -55,6 +55,8 @@ expect() {
 old=$(podman_says bookworm)
 new=$(podman_says trixie)
 printf '%s\n' "$old" "$new"
+expect "Debian 12 has Podman 4.3.1" '^podman.4\.3\.1' "$old"
+expect "Debian 13 has Podman 5.4.2" '^podman.5\.4\.2' "$new"
 expect "Podman 4.3.1 ignores the tag" '^image docker.io/library/apart:latest$' "$old"
 expect "Podman 4.3.1 takes the tag as part of the name" '^image docker.io/library/joined:t$' "$old"
 expect "Podman 5.4.2 takes the tag" '^image docker.io/library/apart:t$' "$new"
