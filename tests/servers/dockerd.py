@@ -66,10 +66,10 @@ def engine(*more: str, alone: bool = True) -> Iterator[str]:
             stdout=output,
             stderr=output,
             env={**os.environ, "PATH": SEARCHED},
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,
         )
     try:
-        _await(address, process, log)
+        await_engine(address, process, log)
         load_base(address)
         yield address
     finally:
@@ -79,10 +79,7 @@ def engine(*more: str, alone: bool = True) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
-            for mount in reversed(Path("/proc/mounts").read_text(encoding="utf-8").splitlines()):
-                if mount.split()[1].startswith(f"{folder}/"):
-                    subprocess.run(["umount", mount.split()[1]], check=False)
-            shutil.rmtree(folder)
+            remove(folder)
 
 
 def hung(address: str, patience_s: float = GUARD_S) -> Path | None:
@@ -105,12 +102,21 @@ def hung(address: str, patience_s: float = GUARD_S) -> Path | None:
     return None
 
 
-def _end_with_parent() -> None:
+def remove(folder: Path) -> None:
+    """Remove the folder of an engine, and what is mounted in it."""
+    for mount in reversed(Path("/proc/mounts").read_text(encoding="utf-8").splitlines()):
+        if mount.split()[1].startswith(f"{folder}/"):
+            subprocess.run(["umount", mount.split()[1]], check=False)
+    shutil.rmtree(folder)
+
+
+def end_with_parent() -> None:
     """Have the kernel end this process with the process that has started it."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 
 
-def _await(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def await_engine(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait for the socket of an engine that was started. Its `log` is the error if it ends."""
     end = time.monotonic() + GUARD_S
     while True:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
@@ -127,8 +133,7 @@ def load_base(address: str) -> None:
         try:
             client.images.get(BASE)
         except ImageNotFound:
-            name, _, tag = BASE.partition(":")
-            client.api.import_image(str(base_archive()), repository=name, tag=tag)
+            client.api.import_image(str(base_archive()), repository=BASE)  # Podman 4.3 ignores the argument `tag`
 
 
 def base_archive(*more: str) -> Path:
@@ -144,13 +149,16 @@ def base_archive(*more: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
             with tempfile.TemporaryDirectory(prefix="tracebed-debootstrap-") as root:
-                packages = ",".join(["python3", *more])
-                command = ["debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", root]
-                _run(command)
+                _run([*debootstrap("python3", *more), root])
                 part = archive.with_suffix(".part")
                 _run(["tar", "-C", root, "-cf", str(part), "."])
                 part.rename(archive)
     return archive
+
+
+def debootstrap(*packages: str) -> list[str]:
+    """Return the command that makes a small Debian with some packages in the folder that follows."""
+    return ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}", "bookworm"]
 
 
 def _run(command: list[str]) -> None:

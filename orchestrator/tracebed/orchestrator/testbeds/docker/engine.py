@@ -39,6 +39,14 @@ REMOTE_SOCKET = "/var/run/docker.sock"
 # Files of a folder with TLS certificates, named as in Docker's `DOCKER_CERT_PATH`.
 TLS_FILES = ("ca.pem", "cert.pem", "key.pem")
 START = "start Docker (systemctl start docker), or set the address of an engine: `daemon:` or DOCKER_HOST"
+_CHANGE = "in containers.conf, restart the service of Podman, and remove the containers: tracebed nodes down"
+# Pattern in the message of an engine about its installation -> the mend. Seen with Podman 4.3.1 and 5.4.2.
+OBSTACLES = {
+    "cgroups in hybrid mode": f'install runc, set `runtime = "runc"` in [engine] {_CHANGE}',
+    "container-init binary not found|catatonit": "install the package catatonit, which reaps processes in containers",
+    "(?i)rlimit": 'set `default_ulimits = ["nofile=F:F", "nproc=P:P"]` in [containers] '
+    f"{_CHANGE}. F and P are at most the hard limits in /proc/PID/limits of the running service",
+}
 MARK = "TRACEBED_CHANNEL"  # environment variable by which the processes of a channel are found in their container
 # Program that kills the processes of a channel, also in other process groups. The program itself is not marked.
 KILL = f"""
@@ -169,14 +177,22 @@ class Engine:
 
     @contextlib.contextmanager
     def errors(self, what: str, *, where: str | None = None, hint: str | None = None) -> Iterator[None]:
-        """Convert the errors of the docker SDK into TestbedError with `what`, and the reason in one line."""
+        """Convert the errors of the docker SDK into TestbedError with `what`, and the reason in one line.
+
+        A message about the installation of the engine (`OBSTACLES`) has its mend in place of `hint`.
+        """
         import docker.errors
 
         try:
             yield
         except (docker.errors.DockerException, OSError) as error:  # the errors of requests are OSErrors
+            why = reason(error)
+            mend = next((mend for pattern, mend in OBSTACLES.items() if re.search(pattern, why)), None)
             raise TestbedError(
-                f"{what}: {reason(error)}", where=where or self.where, hint=hint, transient=_is_transient(error)
+                f"{what}: {why}",
+                where=where or self.where,
+                hint=mend or hint,
+                transient=mend is None and _is_transient(error),
             ) from error
 
 
@@ -198,6 +214,9 @@ def reason(error: Exception) -> str:
 
     if isinstance(error, docker.errors.APIError) and error.explanation:
         return " ".join(str(error.explanation).split())
+    if isinstance(error, docker.errors.BuildError):  # Podman names the cause only in the output of the step
+        output = [str(entry["stream"]) for entry in error.build_log if "error" in str(entry.get("stream", ""))]
+        return " ".join(" ".join([str(error.msg), *output[-1:]]).split())
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:

@@ -17,6 +17,7 @@ import socket
 import tarfile
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -55,6 +56,10 @@ LIVE = {"running", "paused", "restarting"}  # states of containers that have pro
 
 # Hint of an error that an image of the user may explain.
 IMAGE_HINT = "`image` is an image of the engine (`docker pull`) with tracebed; or set `base`, and one is built"
+UNLIMITED = (
+    "the engine ignores the limits of its containers: memory, CPUs and processes (rootless Podman applies them on "
+    "cgroup v2 only: start Linux with systemd.unified_cgroup_hierarchy=1, or use Podman as root)"
+)
 DOCKERFILE = Path(__file__).with_name("Dockerfile")
 BASE = "python:3-slim"  # the public base image of containers, unless the inventory sets another one
 IMAGE_NAME = "tracebed-node"
@@ -168,9 +173,8 @@ class DockerProvider:
             others = self._other_computing()
             each(self._start, each(lambda node: self._refuse_shared_cpus(node, others), made))
             self._containers = existing = self._find()
-            if self.settings.image is not None:  # that of all nodes
-                running = (node for node in self.group.nodes if existing.get(node.name, {}).get("State") == "running")
-                each(self._check_image, islice(running, 1))
+            running = (node for node in self.group.nodes if existing.get(node.name, {}).get("State") == "running")
+            each(self._check_one, islice(running, 1))  # the image and the engine are those of all nodes
         if errors:
             raise errors[0]
 
@@ -258,6 +262,8 @@ class DockerProvider:
             raise
         self._containers[node.name] = facts
         state = facts["State"]
+        if state["Status"] == "created":
+            raise NotReadyError("is not up", node, hint="start it: tracebed nodes up")
         if state["Paused"] or not state["Running"]:
             how = "is paused" if state["Paused"] else f"has ended with status {state['ExitCode']}"
             hint = None if self.settings.image is None or state["Paused"] else IMAGE_HINT
@@ -301,12 +307,17 @@ class DockerProvider:
         with self.engine.errors("its container does not start", where=f"node {node.name}"):
             self.engine.client.api.start(container_name(self.testbed, node))
 
-    def _check_image(self, node: Node) -> None:
-        """Raise TestbedError if the image of the running container of a node has no tracebed."""
+    def _check_one(self, node: Node) -> None:
+        """Warn if a running container has no limits, and raise TestbedError if the user's image has no tracebed."""
+        container = str(self._containers[node.name]["Id"])
+        with self.engine.errors("its container cannot be inspected", where=f"node {node.name}"):
+            limits = self.engine.client.api.inspect_container(container)["HostConfig"]
+        if limits["PidsLimit"] != self.settings.pids:
+            warnings.warn(f"{self.engine.where}: {UNLIMITED}", stacklevel=2)
+        if self.settings.image is None:
+            return
         try:
-            run_in_container(
-                self.engine, str(self._containers[node.name]["Id"]), [PYTHON, "-P", "-c", f"import {AGENT_MODULE}"]
-            )
+            run_in_container(self.engine, container, [PYTHON, "-P", "-c", f"import {AGENT_MODULE}"])
         except TestbedError as error:
             what = f"the image {self.settings.image} cannot run an agent: {error.what}"
             raise TestbedError(what, where=f"node {node.name}", hint=IMAGE_HINT, transient=error.transient) from error
@@ -423,24 +434,17 @@ def node_image(engine: Engine, base: str, on_step: Callable[[str], None]) -> str
         except docker.errors.ImageNotFound:
             pass
     on_step(f"building the image {tag} from {base}")
-    try:
-        with engine.errors(f"the image {tag} cannot be built"):
-            image, _ = engine.client.images.build(
-                fileobj=_context(files),
-                custom_context=True,
-                tag=tag,
-                buildargs={"BASE": base_id},
-                network_mode="none",
-                rm=True,
-                forcerm=True,
-            )
-    except TestbedError as error:
-        raise TestbedError(
-            error.what,
-            where=engine.where,
-            hint=f"the base {base} needs Python 3.11 or newer, as python3",
-            transient=error.transient,
-        ) from error
+    hint = f"the base {base} needs Python 3.11 or newer, as python3"
+    with engine.errors(f"the image {tag} cannot be built", hint=hint):
+        image, _ = engine.client.images.build(
+            fileobj=_context(files),
+            custom_context=True,
+            tag=tag,
+            buildargs={"BASE": base_id},
+            network_mode="none",
+            rm=True,
+            forcerm=True,
+        )
     with engine.errors(f"the image {tag} cannot be tagged"):
         return _named(image)
 
