@@ -1,7 +1,7 @@
 """The history of a simulator: its results over the versions of a baseline, and the steps of its errors.
 
-The versions are those of a file in Git, or several files. A file that `record_name` named states its commit and when
-that was made, so that the history of such files needs no repository.
+The versions are those of a file in Git, or several files. A record of a CI job is named by its commit and when that
+was made, so that the history of records needs no repository.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tracebed.validation.verdict.baseline import GROWTH, Baseline
 
 COLUMNS = ["version", "date", "simulator", "verdict", "metric", "gate", "z", "metric_verdict"]
 STEP_COLUMNS = ["simulator", "metric", "version", "date", "previous", "before", "after"]
-RECORD = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z-([0-9a-f]{7,64})")
+RECORD = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z-(?P<commit>[0-9a-f]{7,64})")
 """Name of a file without its ending: when its commit was made (UTC), and the hash of the commit."""
-DIGITS = 8  # of a hash in a table
+COMMIT_DIGITS = 8  # of a hash in a table
 PENALTY = 6.0  # cost of a step is this times the variance of the noise times log n: see `breaks`
 MAD = 0.6745 * 2**0.5  # median absolute difference of two normal values, in standard deviations
 
@@ -57,10 +57,18 @@ def history(paths: Sequence[Path]) -> pd.DataFrame:
 def _version(path: Path) -> Version:
     """Return the version in a file."""
     if found := RECORD.fullmatch(path.stem):
-        year, month, day, hour, minute, second, commit = found.groups()
-        date = f"{year}-{month}-{day}T{hour}:{minute}:{second}Z"
-        return Version(commit[:DIGITS], date, Baseline.load(path))
+        return Version(found["commit"][:COMMIT_DIGITS], _date(found), Baseline.load(path))
     return Version(path.stem, "", Baseline.load(path))
+
+
+def commit_of(path: Path) -> tuple[str, str]:
+    """Return the hash of the commit of a record, and its day; both are empty if the file is none."""
+    found = RECORD.fullmatch(path.stem)
+    return (found["commit"], _date(found)[:10]) if found else ("", "")
+
+
+def _date(found: re.Match[str]) -> str:
+    return "{}-{}-{}T{}:{}:{}Z".format(*found.groups())
 
 
 def steps(table: pd.DataFrame) -> pd.DataFrame:
