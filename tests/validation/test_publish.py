@@ -24,6 +24,7 @@ from tracebed.validation.report.comment import LIMIT, Base, comment, differences
 from tracebed.validation.verdict.baseline import Baseline
 from tracebed.validation.verdict.gate import FAILED, Finding, Gate, judged
 
+ROOT = Path(__file__).resolve().parents[2]
 SERVERS = ("github", "gitlab")
 BRANCH = "accuracy-history"
 EXACT, SLIGHT, WRONG = ({"w1-fcfs": factor, "w2-fcfs": factor} for factor in (1.0, 1.01, 1.3))
@@ -211,9 +212,12 @@ def test_the_comment_is_created_once_and_then_updated(forge: Forge, clone: Path)
     assert "No verdict" in forge.own[131]
 
 
-def test_the_page_of_the_history_is_in_the_comment(forge: Forge, clone: Path) -> None:
+def test_the_command_of_the_documentation_comments_with_a_link_to_the_page(forge: Forge, clone: Path) -> None:
+    page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^python -m tracebed\.cli\.publish (.*)$", page, re.MULTILINE)
     env = variables(forge, clone, pull=True) | {"TRACEBED_TOKEN": TOKEN}
-    assert call(env, "--page", "https://example.org/page").exit_code == 0
+    done = CliRunner().invoke(publish, text.replace("URL", "https://example.org/page").split(), env=env)
+    assert done.exit_code == 0, done.stderr
     assert "[history](https://example.org/page)" in forge.own[131]
 
 
