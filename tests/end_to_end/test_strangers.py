@@ -163,13 +163,13 @@ def test_a_history_and_the_comment_on_a_pull_request_in_fresh_clones(server: str
         return done[0].returncode, done[1].stderr
 
     with Forge(server) as forge:
-        shell(f"git clone -q '{origin}' first", tmp_path)
+        shell(f"git clone -q --depth=1 'file://{origin}' first", tmp_path)
         status, said = job(forge, tmp_path / "first", pull=False)
         assert (status, forge.methods) == (0, [])
         assert f"is added to the branch {BRANCH}" in said
         shell(f"git clone -qb {BRANCH} '{origin}' site", tmp_path)
         assert "Accuracy over 1 results" in (tmp_path / "site/index.html").read_text()
-        shell(f"git clone -q '{origin}' change", tmp_path)
+        shell(f"git clone -q --depth=1 'file://{origin}' change", tmp_path)
         change = tmp_path / "change"
         worse(change, 1.02)
         status, said = job(forge, change, pull=True)

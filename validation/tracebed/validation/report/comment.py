@@ -92,6 +92,8 @@ def _difference(changes: np.ndarray) -> tuple[str, str]:
 
     if not len(changes):
         return "-", "-"
+    if not changes.any():
+        return "0", "-"  # a deterministic simulator that did not change: no statistic
     mean = float(changes.mean())
     if len(changes) < 2:
         return number(mean), "-"
