@@ -19,7 +19,9 @@ import yaml
 from tests import packages
 from tests.documented import VERDICTS, blocks, provide
 from tests.oracles.validations import make_validation, write_suite
-from tests.validation.test_ci_reports import ROOT, github, gitlab
+from tests.servers.forge import TOKEN, Forge
+from tests.validation.test_ci_reports import JOBS, ROOT, github, github_action, gitlab, variables_of, worse
+from tests.validation.test_publish import BRANCH, SERVERS, variables
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
 from tracebed.validation.verdict.baseline import Baseline
 
@@ -108,7 +110,7 @@ def test_an_own_cluster(runner: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert "wait, mean (s) 116,987 116,987 78,563" in found
 
 
-@pytest.mark.parametrize("server", ["github", "gitlab"])
+@pytest.mark.parametrize("server", SERVERS)
 def test_ci_in_a_fresh_clone(server: str, runner: Path, tmp_path: Path) -> None:
     origin, clone = tmp_path / "origin", tmp_path / "clone"
     write_suite(origin)
@@ -117,7 +119,7 @@ def test_ci_in_a_fresh_clone(server: str, runner: Path, tmp_path: Path) -> None:
     shell(f"{git} init -q && git add -A && {git} commit -qm suite && git clone -q . '{clone}'", origin)
     commands, variables = github() if server == "github" else gitlab()
     if server == "gitlab":  # its installation is that of the action, in another folder
-        before = yaml.safe_load((ROOT / "docs/ci/gitlab.yaml").read_text())["accuracy"]["before_script"]
+        before = yaml.safe_load((JOBS / "gitlab.yaml").read_text())["accuracy"]["before_script"]
         assert before == ["python3 -m venv .tracebed", '.tracebed/bin/pip install --quiet "$TRACEBED"']
         (clone / ".tracebed").symlink_to(runner / "tracebed")
     more = {**variables, "RUNNER_TEMP": str(runner), "GITHUB_STEP_SUMMARY": str(clone / "summary.md")}
@@ -128,3 +130,62 @@ def test_ci_in_a_fresh_clone(server: str, runner: Path, tmp_path: Path) -> None:
     shutil.rmtree(recorded)
     with pytest.raises(AssertionError, match="mine"):
         shell("\n".join(commands), clone, **more)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_history_and_the_comment_on_a_pull_request_in_fresh_clones(server: str, runner: Path, tmp_path: Path) -> None:
+    """The default branch is recorded; a pull request that is worse, then mended, has one comment; a fork has none."""
+    origin = tmp_path / "origin"
+    write_suite(origin)
+    Baseline.of([make_validation().to_json()]).save(origin / "baseline.yaml")
+    git = "git -c user.name=t -c user.email=t@example.org -c commit.gpgsign=false"
+    shell(f"{git} init -qb main && {git} add -A && {git} commit -qm suite", origin)
+
+    def job(forge: Forge, clone: Path, *, pull: bool, fork: bool = False, token: str = TOKEN) -> tuple[int, str]:
+        """Run the job in a clone as the server does; return the status of the verdict, and what is published."""
+        own = variables(forge, clone, pull=pull, fork=fork) | {"RUNNER_TEMP": str(runner)}
+        for name in ("GITHUB_TOKEN", "TRACEBED_TOKEN"):
+            own.setdefault(name, "")
+        if server == "github":
+            (_, validate, publish), inputs = github_action()
+            assert publish["if"] == "always() && (inputs.token != '' || inputs.history != '')"
+            inputs |= {"token": token, "inconclusive": "warn", "page": "https://lab.example.org/simulator"}
+            scripts = [(step["run"], variables_of(step, inputs)) for step in (validate, publish)]
+        else:
+            (clone / ".tracebed").unlink(missing_ok=True)
+            (clone / ".tracebed").symlink_to(runner / "tracebed")
+            found = yaml.safe_load((JOBS / "gitlab.yaml").read_text())["accuracy"]
+            own |= {"CI_PAGES_URL": "https://lab.example.org/simulator", **found["variables"], "HISTORY": BRANCH}
+            own |= {"TRACEBED_TOKEN": token, "INCONCLUSIVE": "warn"}
+            scripts = [("\n".join(found[part]), {}) for part in ("script", "after_script")]
+        done = [run("bash", "-eo", "pipefail", "-c", script, folder=clone, **(own | more)) for script, more in scripts]
+        assert done[1].returncode == 0, done[1].stderr
+        return done[0].returncode, done[1].stderr
+
+    with Forge(server) as forge:
+        shell(f"git clone -q --depth=1 'file://{origin}' first", tmp_path)
+        status, said = job(forge, tmp_path / "first", pull=False)
+        assert (status, forge.methods) == (0, [])
+        assert f"is added to the branch {BRANCH}" in said
+        shell(f"git clone -qb {BRANCH} '{origin}' site", tmp_path)
+        assert "Accuracy over 1 results" in (tmp_path / "site/index.html").read_text()
+        shell(f"git clone -q --depth=1 'file://{origin}' change", tmp_path)
+        change = tmp_path / "change"
+        worse(change, 1.02)
+        status, said = job(forge, change, pull=True)
+        assert status == 1 and "is created" in said
+        (comment,) = forge.own.values()
+        assert "### mine: worse than the baseline" in comment
+        assert "Base: the commit " in comment
+        assert "[history](https://lab.example.org/simulator)" in comment
+        worse(change, 1.0)
+        status, said = job(forge, change, pull=True)
+        assert status == 0 and "is updated" in said
+        assert [body.splitlines()[1] for body in forge.own.values()] == ["### mine: accurate"]
+        forge.writable = False
+        status, said = job(forge, change, pull=True, fork=True, token=TOKEN if server == "github" else "")
+        assert status == 0 and "the pull request comes from a fork" in said
+    if server == "gitlab":
+        pages = yaml.safe_load((JOBS / "gitlab.yaml").read_text())["pages"]
+        shell("\n".join(pages["script"]), tmp_path / "first", HISTORY=BRANCH)
+        assert (tmp_path / "first/public/index.html").is_file()

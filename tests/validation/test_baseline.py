@@ -227,6 +227,7 @@ def test_the_commands_write_a_baseline_and_the_verdict_decides(tmp_path: Path) -
     done = call(*validate, "--baseline", target, "--update-baseline", "better", "--json")
     assert done.return_value == ExitCode.OK
     assert Baseline.load(target) == Baseline.of(json.loads(done.stdout)["simulators"])
+    assert Baseline.load(tmp_path / "out/baseline.json") == Baseline.load(target)
     case, prediction = tmp_path / "real/w1-fcfs", tmp_path / "mine/w1-fcfs"
     compare = ("compare", "--real", case, "--predicted", prediction)
     one = tmp_path / "one.yaml"

@@ -464,18 +464,26 @@ JOBS = ROOT / "docs" / "ci"
 
 
 def github(inconclusive: str = "fail") -> tuple[list[str], dict[str, str]]:
-    """Return the shell commands of the action without the installation, and their variables, as in the workflow."""
+    """Return the shell commands of the step that validates, and their variables, as in the workflow."""
+    (_, validate, _), inputs = github_action()
+    return [validate["run"]], variables_of(validate, {**inputs, "inconclusive": inconclusive})
+
+
+def github_action() -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the steps of the action, and its inputs as in the workflow."""
     steps = yaml.safe_load((JOBS / "github.yaml").read_text())["jobs"]["validate"]["steps"]
     (given,) = (step["with"] for step in steps if step.get("uses") == "./tracebed")
     action = yaml.safe_load((ROOT / "action.yml").read_text())
-    install, validate = action["runs"]["steps"]
-    assert "pip" in install["run"] and "pip" not in validate["run"]
+    install, *others = action["runs"]["steps"]
+    assert "pip" in install["run"] and not any("pip" in step["run"] for step in others)
     defaults = {name: each.get("default") for name, each in action["inputs"].items()}
     assert set(given) <= set(defaults)
-    inputs = {**defaults, **given, "inconclusive": inconclusive}
-    return [validate["run"]], {
-        name: inputs[text.removeprefix("${{ inputs.").removesuffix(" }}")] for name, text in validate["env"].items()
-    }
+    return [install, *others], {**defaults, **given}
+
+
+def variables_of(step: dict[str, Any], inputs: dict[str, str]) -> dict[str, str]:
+    """Return the variables of a step of the action."""
+    return {name: inputs[text.removeprefix("${{ inputs.").removesuffix(" }}")] for name, text in step["env"].items()}
 
 
 def gitlab() -> tuple[list[str], dict[str, str]]:

@@ -158,6 +158,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.validation.pictures import Picture
     from tracebed.validation.recorded import recorded_suite, recorded_suites, unpack
     from tracebed.validation.report.ci import annotate, code_quality, junit
+    from tracebed.validation.report.forges import publish as publish_results
     from tracebed.validation.report.markdown import markdown
     from tracebed.validation.report.words import execution as execution_text
     from tracebed.validation.report.words import percent as percent_text
@@ -213,7 +214,16 @@ __all__ += ["logs_of", "make_malleable", "markdown", "mean_intervals", "means", 
 __all__ += ["metric_definitions", "metric_intervals", "metric_title", "metrics", "metrics_by", "models"]
 __all__ += ["nodes_check", "nodes_down", "nodes_facts", "nodes_up", "noise", "outcome", "percent_text", "perturb"]
 __all__ += ["pictures", "pils", "plan_grid", "plot_description", "plot_means", "policies", "policy_name"]
-__all__ += ["predict_suite", "progress_lines", "read", "read_cell", "read_machine", "read_outages", "recipe"]
+__all__ += [
+    "predict_suite",
+    "progress_lines",
+    "publish_results",
+    "read",
+    "read_cell",
+    "read_machine",
+    "read_outages",
+    "recipe",
+]
 __all__ += ["recipes", "reconfigure", "recorded_suite", "recorded_suites", "recover", "repeats_for", "replay"]
 __all__ += ["replay_campaign", "replay_on", "resizes", "run_grid", "runs_page", "save_pictures", "scale"]
 __all__ += ["shipped_experiments", "shipped_machines", "shortest_replay", "simulate", "stages_table", "statistics_of"]

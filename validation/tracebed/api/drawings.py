@@ -79,17 +79,37 @@ def pictures(subject: Pictured) -> dict[str, Picture]:
 
 
 class History(NamedTuple):
-    """The history of a baseline: a table, and its picture."""
+    """The history of a baseline: a table, its picture, and its page."""
 
     table: pd.DataFrame
     picture: Picture
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """The steps of the errors, oldest first: `simulator`, `metric`, `version`, `date`, `previous` (the version
+        before), and the levels `before` and `after` (mean errors in margins)."""
+        from tracebed.validation.verdict.history import steps
+
+        return steps(self.table)
+
+    def page(self, path: Path | str) -> Path:
+        """Write the page: a line of each metric over the commits, the steps, the results; and return its path.
+
+        Args:
+            path: the page, an .html file.
+        """
+        from tracebed.validation.report.history import render
+        from tracebed.validation.report.html import write_page
+
+        return write_page(render(self.table, self.steps), Path(path))
 
 
 def history(*baselines: Path | str) -> History:
     """Return how the verdicts of a baseline changed from commit to commit.
 
     Args:
-        baselines: a baseline in a Git repository; or several baselines in their order.
+        baselines: a baseline in a Git repository; or several baselines in their order, such as the records of a CI
+            job, whose names state the time and the commit (`20261129T120000Z-0123abcd.json`).
 
     Returns:
         `table` has a row per version, simulator and metric, oldest first: `version`, `date`, `simulator`, `verdict`,
@@ -104,7 +124,7 @@ def history(*baselines: Path | str) -> History:
         >>> picture.save("history.pdf", width=3.5)  # doctest: +SKIP
     """
     from tracebed.validation.report.history import picture
-    from tracebed.validation.verdict.baseline import history as read
+    from tracebed.validation.verdict.history import history as read
 
     table = read([Path(path) for path in baselines])
     return History(table, picture(table))

@@ -39,13 +39,17 @@ def is_baseline(path: Path) -> bool:
 
 
 def print_history(baselines: Sequence[Path], reports: Mapping[str, Path], *, as_json: bool) -> None:
-    """Print how the verdicts of a baseline changed, and draw the errors of its gated metrics."""
-    if other := next((path for kind, path in reports.items() if kind != "picture"), None):
-        raise InputError("not a picture", where=str(other), hint="a baseline becomes .svg, .png, .pdf or .csv")
+    """Print how the verdicts of a baseline changed and where its errors step, and write the page or the picture."""
+    if other := reports.get("figures"):
+        hint = "a baseline becomes .html, .svg, .png, .pdf or .csv"
+        raise InputError("not a page or a picture", where=str(other), hint=hint)
     found = tb.history(*baselines)
+    steps = found.steps
     gated = found.table[found.table["gate"]]
     if as_json:
-        print_json("tracebed-history/1", {"versions": found.table.to_dict("records")})
+        print_json(
+            "tracebed-history/1", {"versions": found.table.to_dict("records"), "steps": steps.to_dict("records")}
+        )
     else:
         titles = tb.metric_definitions()
         names = list(dict.fromkeys(gated["metric"]))
@@ -54,9 +58,19 @@ def print_history(baselines: Sequence[Path], reports: Mapping[str, Path], *, as_
             gated.pivot_table("z", keys, "metric", sort=False, dropna=False).reindex(columns=names).dropna(how="all")
         )
         rows = [[version, str(date)[:10], *rest] for version, date, *rest in errors.reset_index().to_numpy()]
-        heads = [titles[name].label if name in titles else name for name in names]
-        print_table([*keys, *heads], rows)
+        labels = {name: titles[name].label if name in titles else name for name in names}
+        print_table([*keys, *labels.values()], rows)
         click.echo("Errors are in margins.")
+        changes: dict[tuple[str, str], list[str]] = {}
+        for step in steps.to_dict("records"):
+            if step["metric"] in labels:
+                place = (step["simulator"], " ".join(filter(None, (step["version"], step["date"][:10]))))
+                text = f"{labels[step['metric']]} {step['before']:+.2f} to {step['after']:+.2f}"
+                changes.setdefault(place, []).append(text)
+        for (simulator, at), texts in changes.items():
+            click.echo(f"step of {simulator} at {at}: {'; '.join(texts)}")
+    if "html" in reports:
+        emit(f"report: {found.page(reports['html'])}")
     if "picture" in reports:
         emit(f"picture: {found.picture.save(reports['picture'])}")
 
@@ -222,7 +236,8 @@ class Outputs:
         type=OutputPath(ReportFile("html", "picture")),
         metavar="FILE|FOLDER",
         help="Write a page with the metrics, curves, distributions and Gantt charts of all runs (.html); may be "
-        f"repeated: {FIGURES}. Of baselines: the picture of their errors (.svg, .png, .pdf, .csv).",
+        f"repeated: {FIGURES}. Of baselines: the page of their errors and steps (.html), or the picture "
+        "(.svg, .png, .pdf, .csv).",
     )
 
 

@@ -176,7 +176,8 @@ def validate(
 
     Each case, a workload under a policy, is predicted by each simulator, and replayed several times in random order.
     The same command continues an interrupted validation: finished runs are not repeated. The folder has the
-    verdicts (verdict.json), a summary (verdict.md), JUnit XML (junit.xml), and a report per simulator.
+    verdicts (verdict.json), a summary (verdict.md), JUnit XML (junit.xml), a baseline (baseline.json), and
+    a report per simulator.
 
     With --fit, the calibration of a simulator is written to OUTPUT/calibrated/NAME.yaml, for its key `calibration` in
     FILE. It is fitted to the workloads with `calibration: true`, or else to all, and no verdict is based on these.

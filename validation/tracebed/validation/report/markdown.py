@@ -26,7 +26,7 @@ def markdown(judgment: Gate) -> str:
     Args:
         judgment: the verdicts, and what decides whether they pass.
     """
-    parts = [f"## {_plain(name)}: {FAILED}\n\n{_plain(why)}\n" for name, why in judgment.failures.items()]
+    parts = [f"## {plain(name)}: {FAILED}\n\n{plain(why)}\n" for name, why in judgment.failures.items()]
     parts += [_overview(judgment.of(item), item) for item in judgment.validations]
     text = "\n".join(parts)
     size, left_out = len(text.encode()), 0
@@ -56,16 +56,16 @@ def _overview(own: Gate, validation: Validation) -> str:
     """Return the result, the findings and the table of metrics of one simulator, whose gate is `own`."""
     simulator = validation.simulator
     name = " ".join(word for word in (simulator.name, simulator.version) if word)
-    lines = [f"## {_plain(name)}: {outcome(own, validation)}", "", _plain(validation.headline), ""]
+    lines = [f"## {plain(name)}: {outcome(own, validation)}", "", plain(validation.headline), ""]
     for text in filter(None, (validation.noise, validation.resizes)):
-        lines += [_plain(text), ""]
-    lines += [f"- {'**worse than the baseline**: ' if f.failed else ''}{_plain(f.text)}" for f in own.findings]
+        lines += [plain(text), ""]
+    lines += [f"- {'**worse than the baseline**: ' if f.failed else ''}{plain(f.text)}" for f in own.findings]
     lines += [""] if own.findings else []
     several = len(validation.cases) > 1
     columns = ("metric", "verdict", *(SEVERAL if several else SINGLE), "margin", "margin needed", "reason")
     lines += table(columns, [_row(metric, several) for metric in validation.metrics])
     if notes := [*validation.courses, *validation.dependence, *validation.moving_averages, *validation.remarks]:
-        lines += ["", *(f"- {_plain(text)}" for text in notes)]
+        lines += ["", *(f"- {plain(text)}" for text in notes)]
     return "\n".join([*lines, ""])
 
 
@@ -93,9 +93,9 @@ def _row(metric: MetricVerdict, several: bool) -> tuple[str, ...]:
 
 def _details(validation: Validation) -> Iterator[tuple[str, str]]:
     """Yield the title and the body of each folded part: warnings, runs, and a table of cases for each metric."""
-    name = _plain(validation.simulator.name)
+    name = plain(validation.simulator.name)
     if validation.warnings:
-        yield f"{name}: warnings ({len(validation.warnings)})", "\n".join(f"- {_plain(w)}" for w in validation.warnings)
+        yield f"{name}: warnings ({len(validation.warnings)})", "\n".join(f"- {plain(w)}" for w in validation.warnings)
     excluded = [
         (result.case.name, repetition.name, repetition.excluded)
         for result in validation.cases
@@ -125,7 +125,7 @@ def _details(validation: Validation) -> Iterator[tuple[str, str]]:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a Markdown table whose columns are aligned in plain text, too."""
-    texts = [list(columns), *([_plain(text) for text in row] for row in rows)]
+    texts = [list(columns), *([plain(text) for text in row] for row in rows)]
     widths = [max(len(row[index]) for row in texts) for index in range(len(columns))]
     padded = [[text.ljust(width) for text, width in zip(row, widths, strict=True)] for row in texts]
     lines = [f"| {' | '.join(row)} |" for row in padded]
@@ -133,7 +133,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [lines[0], rule, *lines[1:]]
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return text that Markdown shows as it is, on one line: names of files and jobs may contain any character."""
     for letter in "\\`<|":
         text = text.replace(letter, f"\\{letter}")

@@ -12,20 +12,15 @@ of each case, so that a prediction can be judged without the real runs, and the 
 acceptance limits of a case are the range of its predicted value for which the metric is accurate while the other cases
 keep their values of the baseline; with one case, they are the whole rule. For a stochastic simulator, h includes the
 spread of its runs in the baseline.
-
-The history of a baseline is one table: its versions in Git, or several files.
 """
 
 from __future__ import annotations
 
 import math
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import pandas as pd
 from pydantic import Field
 
 from tracebed.converters.workload import FloatArray
@@ -45,8 +40,6 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 LEAST_SEEDS = 5  # smallest number of runs of a stochastic simulator in each case
 GROWTH = 0.01  # growth of an error, in margins, above which an update of a baseline is worse than before
-
-HISTORY_COLUMNS = ["version", "date", "simulator", "verdict", "metric", "gate", "z", "metric_verdict"]
 
 
 class CaseBaseline(Part):
@@ -350,57 +343,3 @@ def _improvements(name: str, before: SimulatorBaseline, after: SimulatorBaseline
         if was is not None and was.z is not None and now.z is not None and abs(now.z) < abs(was.z) - GROWTH:
             text = f"{title(metric)}: the error fell from {was.z:+.2f} to {now.z:+.2f} margins"
             yield Finding(name, metric, title(metric), text, False)
-
-
-class Version(NamedTuple):
-    """A version of a baseline."""
-
-    name: str  # abbreviated hash of the commit, or name of the file
-    date: str  # date of the commit, ISO 8601; empty for a file
-    baseline: Baseline
-
-
-def history(paths: Sequence[Path]) -> pd.DataFrame:
-    """Return the history of a baseline, oldest first: of one file in its Git repository, or of several in their order.
-
-    A row per version, simulator and metric: `version`, `date`, `simulator`, its `verdict`, `metric`, `gate` (whether
-    the verdict depends on the metric), `z` (mean error over the cases, in margins), and `metric_verdict`.
-    """
-    if len(paths) == 1:
-        versions = list(_committed(paths[0]))
-    else:
-        versions = [Version(path.stem, "", Baseline.load(path)) for path in paths]
-    rows = [
-        (name, date, simulator, found.verdict, metric, each.gate, each.z, each.verdict)
-        for name, date, baseline in versions
-        for simulator, found in baseline.simulators.items()
-        for metric, each in found.metrics.items()
-    ]
-    return pd.DataFrame(rows, columns=HISTORY_COLUMNS).astype({"z": "float64"})
-
-
-def _committed(path: Path) -> Iterator[Version]:
-    """Yield the committed versions of a file, oldest first, and the file itself if it has changed since."""
-    lines = _git(path, "log", "--reverse", "--format=%h %cI", "--", path.name).splitlines()
-    last = ""
-    for line in lines:
-        name, date = line.split()
-        if _git(path, "ls-tree", name, "--", f"./{path.name}"):  # the file may be deleted in this commit
-            last = _git(path, "show", f"{name}:./{path.name}")
-            yield Version(name, date, Baseline.parse(last, f"{path} at {name}"))
-    if path.exists() and path.read_text(encoding="utf-8") != last:
-        yield Version("now" if lines else path.stem, "", Baseline.load(path))
-
-
-def _git(path: Path, *command: str) -> str:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(path.resolve().parent), *command], capture_output=True, encoding="utf-8", check=False
-        )
-    except OSError as error:
-        raise InputError(f"git: {error.strerror}", hint="install Git, or give several files") from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()  # an advice may follow the error
-        reason = next((line for line in lines if line.startswith(("fatal: ", "error: "))), (lines or ["failed"])[-1])
-        raise InputError(f"git {command[0]}: {reason}", where=str(path), hint="give several files in their order")
-    return done.stdout

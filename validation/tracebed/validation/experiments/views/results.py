@@ -1,8 +1,9 @@
-"""The files of a validation: the verdicts as JSON, Markdown and JUnit XML, and the reports.
+"""The files of a validation: the verdicts as JSON, Markdown, JUnit XML and a baseline, and the reports.
 
 OUTPUT/verdict.json
 OUTPUT/verdict.md
 OUTPUT/junit.xml
+OUTPUT/baseline.json
 OUTPUT/SIMULATOR.html
 OUTPUT/SIMULATOR/CASE.html
 """
@@ -20,11 +21,12 @@ from tracebed.validation.experiments.suite import Suite
 from tracebed.validation.report import html
 from tracebed.validation.report.ci import junit
 from tracebed.validation.report.markdown import markdown
+from tracebed.validation.verdict.baseline import Baseline
 from tracebed.validation.verdict.gate import FAILED, Gate, gate, judged, outcome
 from tracebed.validation.verdict.rule import Verdict, combine
 from tracebed.validation.verdict.validation import SUITE_SCHEMA
 
-VERDICT, SUMMARY, JUNIT = "verdict.json", "verdict.md", "junit.xml"
+VERDICT, SUMMARY, JUNIT, BASELINE = "verdict.json", "verdict.md", "junit.xml", "baseline.json"
 
 
 def write(suite: Suite, judgment: Gate, folder: Path, *, case_pages: bool = True) -> dict[str, Any]:
@@ -39,7 +41,7 @@ def write(suite: Suite, judgment: Gate, folder: Path, *, case_pages: bool = True
     failed, found = judgment.failures, {each.simulator.name: each for each in judgment.validations}
     outcomes = {name: outcome(judgment, validation) for name, validation in found.items()}
     verdicts = [*(each.verdict for each in judgment.validations), *(Verdict.INCONCLUSIVE for _ in failed)]
-    document = {
+    document: dict[str, Any] = {
         "schema": SUITE_SCHEMA,
         "suite": suite.file.name,
         "verdict": combine(verdicts).value,
@@ -52,6 +54,7 @@ def write(suite: Suite, judgment: Gate, folder: Path, *, case_pages: bool = True
         VERDICT: (json.dumps(json_values(document), indent=1) + "\n").encode(),
         SUMMARY: markdown(judgment).encode(),
         JUNIT: junit(judgment),
+        BASELINE: Baseline.of(document["simulators"]).json_text.encode(),
     }
     for name, text in texts.items():
         with replacing(folder / name) as stream:
@@ -64,5 +67,5 @@ def write(suite: Suite, judgment: Gate, folder: Path, *, case_pages: bool = True
 
 def clear(folder: Path, simulators: Iterable[str]) -> None:
     """Remove the verdicts of an earlier call, which must not be taken for those of a call that fails."""
-    for name in (VERDICT, SUMMARY, JUNIT, *(f"{simulator}.html" for simulator in simulators)):
+    for name in (VERDICT, SUMMARY, JUNIT, BASELINE, *(f"{simulator}.html" for simulator in simulators)):
         (folder / name).unlink(missing_ok=True)
