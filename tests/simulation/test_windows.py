@@ -216,7 +216,6 @@ def test_a_job_is_reserved_on_other_nodes_than_those_that_are_off() -> None:
     ("machine", "policy", "options", "what"),
     [
         ({}, "sd", {}, "lets jobs share nodes"),
-        ({"memory_mib": 1000}, "easy", {}, "partitions, memory"),
         ({"power": None}, "easy", {}, "has no `power`"),
         ({}, "easy", {"outages": OutageModel(mtbf_s=100.0, repair_s=10.0)}, "outages"),
         ({}, "easy", {"engine": "compiled"}, "by the rule windows"),

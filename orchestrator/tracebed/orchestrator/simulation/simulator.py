@@ -16,7 +16,6 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import SHRINK
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.sleeping import Sleeping, SleepingCluster, SwitchedCluster, end_stops, switch_off
 from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
 from tracebed.orchestrator.scheduling.windows import MOST_WINDOWS, WindowedCluster, switch
@@ -163,7 +162,6 @@ class Simulator:
             if call <= now:
                 call = self._call_time(self._decide(now))
             if isinstance(sleeper, SleepingCluster):
-                assert isinstance(scheduler, Scheduler)  # no pools: `Sleeping.check`
                 switch_off(sleeper, scheduler, now)
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
@@ -173,11 +171,9 @@ class Simulator:
 
     def _switch(self, sleeper: SwitchedCluster, now: float) -> bool:
         """Handle that nodes are off now, or on; return whether there are any."""
-        scheduler = self.scheduler
-        assert isinstance(scheduler, Scheduler)  # nodes of pools do not sleep
         if isinstance(sleeper, WindowedCluster):
-            return switch(sleeper, scheduler, now)
-        return end_stops(sleeper, scheduler, now)
+            return switch(sleeper, self.scheduler, now)
+        return end_stops(sleeper, self.scheduler, now)
 
     def _arrive(self, now: float) -> int:
         """Submit the jobs that are due, hand over those that wait no more, and return the number of submissions."""
