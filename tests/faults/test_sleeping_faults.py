@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.scenario import JobSpec, Outcome, carry_out
 from tests.faults.shrinking import examine, violations
-from tests.faults.sleeping_scenario import SleepingScenario
+from tests.faults.sleeping_scenario import SleepingPools, SleepingScenario
 from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.sleeping import Sleepers
@@ -31,8 +31,9 @@ TWO = SleepingScenario(
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
-def test_no_rule_is_violated(first: int) -> None:
-    assert examine(range(first, first + PORTION), SleepingScenario) == (PORTION, [])
+@pytest.mark.parametrize("kind", [SleepingScenario, SleepingPools])
+def test_no_rule_is_violated(first: int, kind: type[SleepingScenario]) -> None:
+    assert examine(range(first, first + PORTION), kind) == (PORTION, [])
 
 
 def course(scenario: SleepingScenario, node: str) -> list[tuple[str, str]]:

@@ -323,12 +323,16 @@ class Cluster:
         at = bisect_left(self.idle, node)
         if at < len(self.idle) and self.idle[at] == node:
             del self.idle[at]
+        if self.parts:
+            self.free[node] = False
 
     def restore(self, node: int) -> None:
         """Bring the lost `node` back. It becomes idle, at once or when the job that still holds it releases it."""
         self.lost.discard(node)  # another part of the cluster may have removed it
         if not self.jobs_on(node):
             insort(self.idle, node)
+            if self.parts:
+                self.free[node] = True
 
     def _end_sharing(self, node: int, now: float) -> None:
         """End the sharing of `node`, and add the cores held by both jobs until `now` to the ledger."""

@@ -13,7 +13,7 @@ call. A job never shrinks for a job of another pool.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -70,7 +70,7 @@ class PooledScheduler:
         self, pools: Pools, jobs: Jobs, cluster: Cluster, policy: Policy, executor: Executor, **settings: Any
     ) -> None:
         """Start with idle nodes and without waiting jobs."""
-        self.policy, self.executor, self.pools = policy, executor, pools
+        self.policy, self.executor, self.pools, self._whole = policy, executor, pools, cluster
         self.jobs = seen = visible_jobs(policy, jobs)
         weights = pools.weights.tolist()
         self._clusters = [cluster.add_part(pool.nodes, weights) for pool in pools.pools]
@@ -199,6 +199,7 @@ class PooledScheduler:
 
     def node_lost(self, node: int, now: float) -> list[int]:
         """See `Scheduler.node_lost`."""
+        self._change_others([node], self._whole.lose)
         return [job for part in self._with(node) for job in part.node_lost(node, now)]
 
     def give_up(self, job: int, node: int, now: float) -> bool:
@@ -211,6 +212,7 @@ class PooledScheduler:
 
     def nodes_drained(self, nodes: Collection[int], now: float) -> None:
         """See `Scheduler.nodes_drained`."""
+        self._change_others(nodes, self._whole.lose)
         for part, own in self._with_any(nodes):
             part.nodes_drained(own, now)
 
@@ -220,6 +222,7 @@ class PooledScheduler:
 
     def nodes_back(self, nodes: Collection[int], now: float) -> None:
         """See `Scheduler.nodes_back`."""
+        self._change_others(nodes, self._whole.restore)
         for part, own in self._with_any(nodes):
             part.nodes_back(own, now)
 
@@ -276,6 +279,12 @@ class PooledScheduler:
         if calls:
             self._changed.update(numbers)
         return [self._parts[number] for number in numbers]
+
+    def _change_others(self, nodes: Collection[int], change: Callable[[int], None]) -> None:
+        """Let those of the nodes that are in no pool be lost, or return."""
+        for node in nodes:
+            if not any(part.members[node] for part in self._clusters):
+                change(node)
 
     def _with_any(self, nodes: Collection[int]) -> Iterator[tuple[Scheduler, list[int]]]:
         """Yield the schedulers of the pools with some of the nodes, and these. Their policies are called next."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,7 +63,7 @@ class Sleeping:
         undated = self.rule.rule == "windows" and self.clock.unix_start is None
         return [f"{UNDATED} in the window in which nodes are off"] if undated else []
 
-    def check(self, policy: Policy, *, outages: bool = False) -> None:
+    def check(self, policy: Policy) -> None:
         """Raise InputError if the nodes of a simulation or of a replay cannot sleep."""
         if self.rule.executor:
             what = f"the rule {self.rule.rule} is that of the executor {self.rule.executor}"
@@ -71,8 +71,6 @@ class Sleeping:
         if shares(policy):
             what = f"nodes do not sleep under {type(policy).__name__}, which lets jobs share nodes"
             raise InputError(what, hint="leave out `sleep`, or use a policy of whole nodes")
-        if outages:
-            raise InputError("nodes that have outages do not sleep", hint="leave out `sleep`, or the outages")
 
 
 class SwitchedCluster(Cluster):
@@ -142,6 +140,26 @@ class SwitchedCluster(Cluster):
             self.set_idle(nodes, idle=True)
             yield number
         self._set_next()
+
+    def fail(self, node: int, scheduler: AnyScheduler, now: float, *, down: bool) -> None:
+        """Handle that an outage of `node` begins: it is down or drained now, and does not sleep. It returns on."""
+        if self._leave_number(node, scheduler, now):
+            self._power.interrupt(node, now)
+
+    def _leave_number(self, node: int, scheduler: AnyScheduler, now: float) -> bool:
+        """Let the number that holds `node` hold only the other nodes. Return whether there is one."""
+        number = next((number for number in self.jobs_on(node) if number >= self._jobs), None)
+        if number is None:
+            return False
+        stop = next(stop for stop in self._stops if stop[1] == number)
+        self._stops.remove(stop)
+        heapify(self._stops)
+        scheduler.stopped(number, now)
+        ((_, nodes),) = self._held.pop(number)
+        if others := [other for other in nodes if other != node]:
+            number, count, until = self._set_aside_until(stop[0], others, now)
+            scheduler.stopping(number, count, until, now)
+        return True
 
     def _are_idle(self, nodes: list[int]) -> None:
         """Note that no number holds `nodes` any more. Here: nothing."""
@@ -216,6 +234,14 @@ class SleepingCluster(SwitchedCluster):
         heappush(self._resting, (idle_since, -node))
         if idle_since > now:
             self._waking.add(node)
+
+    def fail(self, node: int, scheduler: AnyScheduler, now: float, *, down: bool) -> None:
+        """Handle that an outage of `node` begins. The boot for a job goes on if the node is drained only."""
+        boots = now < self._on_from[node] < math.inf and (down or node in self._waking)
+        if self._leave_number(node, scheduler, now) or boots or node in self._off:
+            self._off.discard(node)
+            self._on_from[node] = now
+            self._power.interrupt(node, now)
 
     def lose(self, node: int) -> None:
         """Mark `node` as lost as a cluster does."""

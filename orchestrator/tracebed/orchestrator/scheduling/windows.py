@@ -144,6 +144,11 @@ class WindowedCluster(SwitchedCluster):
             yield self._set_aside_until(until, nodes, now)
         self._set_next()
 
+    def fail(self, node: int, scheduler: AnyScheduler, now: float, *, down: bool) -> None:
+        """Handle that an outage of `node` begins. It does not boot at the end of the window."""
+        super().fail(node, scheduler, now, down=down)
+        self._asleep = [change for change in self._asleep if change[0] != node]
+
     def lose(self, node: int) -> None:
         """Mark `node` as lost as a cluster does. If it is busy already, it must return itself."""
         self.busy.discard(node)

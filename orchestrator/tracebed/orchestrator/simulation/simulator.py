@@ -90,6 +90,7 @@ class Simulator:
         self.until = math.inf
         self.interference = interference
         self.outages = outages
+        self._out: set[int] = set()  # nodes that are down or drained
         self.arrivals = Arrivals(jobs.submit, jobs.waits, jobs.ids)
         self._work = jobs.work
         self._checkpoints = outages.checkpoints if outages else None
@@ -274,12 +275,16 @@ class Simulator:
     def _change_node(self, change: NodeChange) -> None:
         """Begin or end an outage of a node."""
         now, (_, node, kind, reason) = self._now, change
-        was_lost = node in self.cluster.lost
+        was_lost = node in self._out  # a node that is busy in a window is lost for the cluster
         if was_lost:
             self.record.node_up(node, now)
         if kind is None:
+            self._out.discard(node)
             self.scheduler.node_back(node, now)
             return
+        self._out.add(node)
+        if self._sleeper is not None:
+            self._sleeper.fail(node, self.scheduler, now, down=kind is OutageKind.DOWN)
         self.record.node_down(node, now, reason, kind.value)
         if kind is OutageKind.DOWN:
             for job in self.scheduler.node_lost(node, now):
