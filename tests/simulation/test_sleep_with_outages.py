@@ -101,6 +101,30 @@ def test_the_end_of_a_window_does_not_bring_a_busy_node_back_from_its_outage(kin
     assert not any(at >= 22 * HOUR for at, _ in states_of(run, 0))
 
 
+def test_a_node_that_serves_no_job_sleeps_too_and_sleeps_again_after_its_outage() -> None:
+    """Node n2 is in a partition without jobs."""
+    power = NodePower(busy_w=2, idle_w=1, boot_s=30.0, shutdown_s=10.0)
+    partitions = tuple(Partition(name=name, nodes=(f"n{name}",), default=name == "1") for name in "12")
+    machine = Machine(classes=(NodeClass(names=("n1", "n2"), power=power),), partitions=partitions, sleep=IDLE)
+    run = simulated([RefJob(0, 1000.0, 10.0, 10.0, 1)], machine, down("n2", 100, 300), down("n2", 400, 500))
+    slept = [(60.0, "shutdown"), (70.0, "off"), (100.0, "on"), (360.0, "shutdown"), (370.0, "off"), (400.0, "on")]
+    assert states_of(run, 1) == [*slept, (560.0, "shutdown"), (570.0, "off")]
+    assert [outage["until"] for outage in run.info.outages] == [300.0, 500.0]
+
+
+def test_nodes_that_are_on_come_first_and_of_these_the_ones_of_smaller_weight() -> None:
+    """Job 1 gets the two lightest nodes. The others are off when job 2 comes, which gets those two, and node 1."""
+    power = NodePower(busy_w=2, idle_w=1, boot_s=30.0, shutdown_s=0.0)
+    classes = tuple(
+        NodeClass(names=(f"n{at}",), weight=weight, power=power) for at, weight in ((1, 2), (2, 3), (3, 1), (4, 1))
+    )
+    jobs = [RefJob(0, 0.0, 100.0, 100.0, 4), RefJob(1, 100.0, 70.0, 70.0, 2), RefJob(2, 175.0, 10.0, 10.0, 3)]
+    run = simulated(jobs, Machine(classes=classes, sleep=IDLE))
+    nodes = {job: {node for node, own in held_nodes(run).items() if job in {id for id, *_ in own}} for job in "012"}
+    assert nodes == {"0": {0, 1, 2, 3}, "1": {2, 3}, "2": {0, 2, 3}}  # n1 and n2 are off: the lighter one boots
+    assert run.jobs["launched"].tolist() == [0.0, 100.0, 205.0]
+
+
 # -- rules under every policy ------------------------------------------------------------------------------------------
 
 
