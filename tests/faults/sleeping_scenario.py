@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
+from tests.faults.partitioned_scenario import PartitionedScenario
 from tests.faults.scenario import FAULTS, JOBS, NODES, Scenario
 from tracebed.machine.power import NodePower, Sleep
 from tracebed.orchestrator.testbeds.nodes import Inventory
@@ -78,3 +79,18 @@ class SleepingScenario(Scenario):
             start, end = (f"{minute // 60 % 24:02}:{minute % 60:02}" for minute in self.window)
             sleep = Sleep(rule="windows", start=start, end=end, share=self.share, shrink=self.shrink)
         return replace(base, nodes=nodes, groups=groups, sleep=sleep)
+
+
+@dataclass(frozen=True)
+class SleepingPools(SleepingScenario, PartitionedScenario):
+    """A scenario in which the nodes of partitions sleep."""
+
+    @classmethod
+    def drawn(cls, seed: int, *, jobs: int = JOBS, nodes: int = NODES, faults: int = FAULTS) -> SleepingPools:
+        """Return the scenario of a seed: the jobs and partitions of the one, the sleep and faults of the other."""
+        pools = PartitionedScenario.drawn(seed, jobs=jobs, nodes=nodes, faults=faults)
+        asleep = SleepingScenario.drawn(seed, jobs=jobs, nodes=nodes, faults=faults)
+        own = {field.name: getattr(pools, field.name) for field in fields(pools)}
+        own |= {name: getattr(asleep, name) for name in ("faults", *SleepingScenario.__annotations__)}
+        own["policy"] = pools.policy if pools.policy != "sd" else "dmr"
+        return cls(**own)

@@ -9,10 +9,11 @@ import pytest
 
 from tests.faults.scenario import JobSpec, Outcome, carry_out
 from tests.faults.shrinking import examine, violations
-from tests.faults.sleeping_scenario import SleepingScenario
+from tests.faults.sleeping_scenario import SleepingPools, SleepingScenario
 from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.sleeping import Sleepers
+from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.windows import WatchedWindows, WindowedCluster
 from tracebed.testing.virtual.faults import Fault
 
@@ -31,8 +32,9 @@ TWO = SleepingScenario(
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
-def test_no_rule_is_violated(first: int) -> None:
-    assert examine(range(first, first + PORTION), SleepingScenario) == (PORTION, [])
+@pytest.mark.parametrize("kind", [SleepingScenario, SleepingPools])
+def test_no_rule_is_violated(first: int, kind: type[SleepingScenario]) -> None:
+    assert examine(range(first, first + PORTION), kind) == (PORTION, [])
 
 
 def course(scenario: SleepingScenario, node: str) -> list[tuple[str, str]]:
@@ -202,7 +204,7 @@ def test_the_end_of_a_window_does_not_bring_back_a_node_that_is_lost(monkeypatch
     faults = Fault("hang", 1.0, "v3", 5.0, 0.9), Fault("crash", 0.0, "v1", 20.0, 0.9, after="window ")
     scenario = replace(KEPT, jobs=(*KEPT.jobs[:1], JobSpec(200.0, 100.0, 200.0, 2, 2, 2)), faults=faults)
     assert violations(scenario) == []
-    monkeypatch.setattr(WatchedWindows, "lose", WindowedCluster.lose)
+    monkeypatch.setattr(WindowedCluster, "lose", Cluster.lose)
     assert violations(scenario) != []
 
 

@@ -23,7 +23,7 @@ from tests.faults.pooled_batch import PooledScenario
 from tests.faults.resizing_batch import ResizingScenario
 from tests.faults.scenario import FAULTS, JOBS, NODES, Scenario
 from tests.faults.shrinking import AnyScenario, Finding, examine, prepare, shrunk
-from tests.faults.sleeping_scenario import SleepingScenario
+from tests.faults.sleeping_scenario import SleepingPools, SleepingScenario
 
 BATCH = 25
 """Number of seeds that a process gets at once."""
@@ -49,7 +49,9 @@ def main() -> int:
     parser.add_argument("--evolving", action="store_true", help="scenarios of agents in which jobs ask for nodes")
     parser.add_argument("--sleep", action="store_true", help="scenarios of agents whose nodes sleep")
     parser.add_argument(
-        "--partitions", action="store_true", help="unlike nodes in partitions; with --batch, a policy decides"
+        "--partitions",
+        action="store_true",
+        help="unlike nodes in partitions, also with --sleep; with --batch, a policy decides",
     )
     parser.add_argument("--no-shrink", action="store_true", help="print the findings as they are")
     chosen = parser.parse_args()
@@ -62,7 +64,7 @@ def main() -> int:
     elif chosen.evolving:
         kind = EvolvingScenario
     elif chosen.sleep:
-        kind = SleepingScenario
+        kind = SleepingPools if chosen.partitions else SleepingScenario
     elif chosen.partitions:
         kind = PooledScenario if chosen.batch else PartitionedScenario
     size = f"up to {JOBS} jobs and {FAULTS}" if chosen.batch else f"{JOBS} jobs, {NODES} nodes and {FAULTS}"

@@ -264,9 +264,9 @@ def states_after_on(following: dict[str, str]) -> Iterator[str]:
     ("machine", "policy", "options", "what"),
     [
         ({}, "sd", {}, "lets jobs share nodes"),
-        ({"memory_mib": 1000}, "easy", {}, "partitions, memory"),
+        ({"memory_mib": 1000}, "easy", {"engine": "compiled"}, "sleep on a machine with partitions"),
         ({"power": None}, "easy", {}, "class 1 of the machine has no `power`"),
-        ({}, "easy", {"outages": OutageModel(mtbf_s=100.0, repair_s=10.0)}, "outages"),
+        ({}, "easy", {"outages": OutageModel(mtbf_s=100.0, repair_s=10.0), "engine": "compiled"}, "outages"),
     ],
 )
 def test_what_cannot_sleep_is_refused(machine: dict[str, Any], policy: str, options: dict[str, Any], what: str) -> None:

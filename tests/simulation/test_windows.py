@@ -28,7 +28,6 @@ from tracebed.machine.power import NodePower, Sleep, seconds_of_day
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.windows import windows_of
-from tracebed.orchestrator.simulation.outages import OutageModel
 from tracebed.orchestrator.simulation.prediction import predict
 
 HOUR, DAY = 3600, 86_400
@@ -216,9 +215,7 @@ def test_a_job_is_reserved_on_other_nodes_than_those_that_are_off() -> None:
     ("machine", "policy", "options", "what"),
     [
         ({}, "sd", {}, "lets jobs share nodes"),
-        ({"memory_mib": 1000}, "easy", {}, "partitions, memory"),
         ({"power": None}, "easy", {}, "has no `power`"),
-        ({}, "easy", {"outages": OutageModel(mtbf_s=100.0, repair_s=10.0)}, "outages"),
         ({}, "easy", {"engine": "compiled"}, "by the rule windows"),
     ],
 )

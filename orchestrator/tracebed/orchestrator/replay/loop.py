@@ -29,7 +29,6 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord, cut_short
-from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.scheduling.windows import Watched, watched_cluster
@@ -119,7 +118,7 @@ class Replayer:
         intervals = {"interval_s": scheduling.interval_s, "priority": scheduling.priority}
         self.scheduler = scheduler_on(pools, jobs, self.cluster, policy, self.executor, **intervals)
         self.sleepers: Sleepers | None = None
-        if isinstance(self.cluster, Watched) and isinstance(self.scheduler, Scheduler) and sleeping:
+        if isinstance(self.cluster, Watched) and sleeping:
             self.sleepers = Sleepers(
                 testbed, self.ranks, self.record, self.rounds, self.scheduler, self.cluster, sleeping
             )

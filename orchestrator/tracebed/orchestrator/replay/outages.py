@@ -9,9 +9,8 @@ from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.executor import Rounds
-from tracebed.orchestrator.scheduling.pools import PooledScheduler
+from tracebed.orchestrator.scheduling.pools import AnyScheduler
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 
 SILENCE = 10.0  # number of heartbeats that an agent may miss before its node counts as lost
@@ -94,7 +93,7 @@ class Outages:
 
     def apply_changes(
         self,
-        scheduler: Scheduler | PooledScheduler,
+        scheduler: AnyScheduler,
         event_handler: EventHandler,
         record: ScheduleRecord,
         rounds: Rounds,

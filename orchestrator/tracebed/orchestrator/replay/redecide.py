@@ -18,8 +18,7 @@ from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.decision_log import KINDS, DecisionLog, LoggedDecision
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.pools import PooledScheduler, scheduler_on
-from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.pools import AnyScheduler, scheduler_on
 from tracebed.orchestrator.scheduling.sleeping import Sleeping, WatchedCluster, switch_off
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.scheduling.windows import Watched, WatchedWindows, switch, watched_cluster
@@ -92,7 +91,7 @@ def redecide(
         changed = False
         for kinds in ORDER:
             if "window" in kinds:  # nodes may leave also in rounds in which no window begins or ends
-                if isinstance(cluster, WatchedWindows) and isinstance(scheduler, Scheduler):
+                if isinstance(cluster, WatchedWindows):
                     changed |= switch(cluster, scheduler, now)
                 continue
             for entry in together:
@@ -113,16 +112,15 @@ def redecide(
         while call <= now:
             executor.log.call(now)
             call = scheduler.decide(now)
-        if isinstance(cluster, WatchedCluster) and isinstance(scheduler, Scheduler):
+        if isinstance(cluster, WatchedCluster):
             switch_off(cluster, scheduler, now)
         yield from executor.log.decisions
         executor.log.decisions.clear()
 
 
-def _follow_power(scheduler: Scheduler | PooledScheduler, cluster: Cluster, node: int, entry: Entry) -> bool:
+def _follow_power(scheduler: AnyScheduler, cluster: Cluster, node: int, entry: Entry) -> bool:
     """Pass the end of a shutdown or of a boot to the scheduler. Return whether `node` is idle. Other changes follow."""
     assert isinstance(cluster, Watched)
-    assert isinstance(scheduler, Scheduler)
     state = PowerState(entry.data["state"])
     return state in (PowerState.OFF, PowerState.ON) and cluster.enter(node, state, scheduler, entry.time)
 

@@ -151,7 +151,7 @@ def replay(
             raise InputError(f"{what}, and this machine has partitions or resources", where=inventory.where, hint=hint)
         jobs, pools = on_pools(workload, machine, jobs, policy)
     if sleeping := Sleeping.of(machine, Clock.of(workload.provenance)):
-        sleeping.check(machine, policy, outages=False)
+        sleeping.check(policy)
     check_programs(jobs, inventory, pools)
     check_commands(jobs, options.commands)
     least_s = shortest_replay_of(jobs, inventory, speed, over_limit=over_limit, pools=pools)

@@ -11,8 +11,8 @@ import math
 
 from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay.executor import Ranks, Rounds
+from tracebed.orchestrator.scheduling.pools import AnyScheduler
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.sleeping import Sleeping, WatchedCluster, switch_off
 from tracebed.orchestrator.scheduling.windows import MOST_WINDOWS, Watched, WatchedWindows, switch
 from tracebed.orchestrator.testbeds.base import Event, Testbed
@@ -31,7 +31,7 @@ class Sleepers:
         ranks: Ranks,
         record: ScheduleRecord,
         rounds: Rounds,
-        scheduler: Scheduler,
+        scheduler: AnyScheduler,
         cluster: Watched,
         sleeping: Sleeping,
     ) -> None:
@@ -58,8 +58,7 @@ class Sleepers:
         """
         if self.cluster.windows - self._windows >= MOST_WINDOWS:
             return False
-        first = len(self.scheduler.jobs)
-        return any(number - first not in self.cluster.lost for number in self.scheduler.state.stopping)
+        return any(node not in self.cluster.lost for node in self.cluster.stopping)
 
     def note_progress(self) -> None:
         """Note that a job runs, or is to be submitted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tracebed.ground.table import BoolArray
 from tracebed.ground.topology import Grid
 from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.node_masks import mask_of
@@ -98,9 +99,15 @@ class Cluster:
         idle: the idle nodes, in ascending order.
         lost: the lost nodes.
         loans: shared node -> its owner and guest.
+        parts: its parts, which allocate its nodes; empty: it does so itself.
         expected_end: job -> its expected end, s: that of the state of the scheduler, which sets it.
         grid: the grid of the nodes; a line if it is unknown.
     """
+
+    free: BoolArray
+    """Whether a node is idle and not lost, shape (nodes,). The same array in all parts; without parts, there is none.
+    """
+    _unlike = False
 
     def __init__(self, cores: Sequence[int], sockets: Sequence[int] | None = None, placement: str = FIRST) -> None:
         """Create idle nodes with `cores[node]` cores and `sockets[node]` sockets (None: one socket per node).
@@ -115,6 +122,7 @@ class Cluster:
         self.idle = list(range(len(cores)))
         self.lost: set[int] = set()
         self.loans: dict[int, Loan] = {}
+        self.parts: list[Part] = []
         self.expected_end: Mapping[int, float] = {}
         self._ledger = Ledger()
         self.grid = grid_of(placement, len(self.cores)) or Grid((len(self.cores),))
@@ -138,6 +146,30 @@ class Cluster:
     def shape(self) -> Shaper:
         """The admissible shapes of the placement, see `placement.shape`."""
         return shape(self._placement, len(self.cores))
+
+    def add_part(self, nodes: Sequence[int], weights: Sequence[int]) -> Part:
+        """Return a new part of the cluster, see `Part`. Its nodes sleep if those of the cluster do."""
+        made: Part = type("Part", (Part, type(self)), {})(self, nodes, weights)
+        self.parts.append(made)
+        return made
+
+    @property
+    def available(self) -> list[int]:
+        """The idle nodes of all parts, also those that are kept for some jobs, in ascending order."""
+        return np.flatnonzero(self.free).tolist() if self.parts else self.idle
+
+    def set_idle(self, nodes: Sequence[int], *, idle: bool) -> None:
+        """Let nodes that no job holds be idle, or not."""
+        chosen = {*nodes}
+        self.idle = sorted([*self.idle, *nodes]) if idle else [node for node in self.idle if node not in chosen]
+        if self.parts:
+            self.free[nodes] = idle
+        for part in self.parts:
+            part.set_idle([node for node in nodes if part.members[node]], idle=idle)
+
+    def first(self, nodes: list[int], count: int) -> list[int]:
+        """Return the first `count` of some nodes, which are in ascending order."""
+        return nodes[:count]
 
     @property
     def ledger(self) -> Ledger:
@@ -197,8 +229,9 @@ class Cluster:
             raise ValueError(f"{count} nodes requested, {len(self.idle)} idle")
         if self._choose and not on:
             on = self._choose(self.idle, count, self.owned(job), job)
-        if on:
-            nodes, chosen = sorted(on), set(on)
+        if on or self._unlike:
+            nodes = sorted(on or self.first(self.idle, count))
+            chosen = set(nodes)
             self.idle = [node for node in self.idle if node not in chosen]
         else:
             nodes = self.idle[:count]
@@ -287,14 +320,19 @@ class Cluster:
     def lose(self, node: int) -> None:
         """Mark `node` as lost: it is not idle until it returns. A job that holds the node keeps it until `release`."""
         self.lost.add(node)
-        if node in self.idle:
-            self.idle.remove(node)
+        at = bisect_left(self.idle, node)
+        if at < len(self.idle) and self.idle[at] == node:
+            del self.idle[at]
+        if self.parts:
+            self.free[node] = False
 
     def restore(self, node: int) -> None:
         """Bring the lost `node` back. It becomes idle, at once or when the job that still holds it releases it."""
         self.lost.discard(node)  # another part of the cluster may have removed it
         if not self.jobs_on(node):
             insort(self.idle, node)
+            if self.parts:
+                self.free[node] = True
 
     def _end_sharing(self, node: int, now: float) -> None:
         """End the sharing of `node`, and add the cores held by both jobs until `now` to the ledger."""
@@ -345,7 +383,6 @@ class Part(Cluster):
 
     Attributes:
         members: whether a node belongs to the part, shape (nodes of the cluster,).
-        free: whether a node of the cluster is idle and not lost, the same array in all parts.
         changes: number of times that its jobs got or released nodes, or one of its nodes was lost or returned.
         released: number of times that its jobs released nodes.
     """
@@ -355,20 +392,34 @@ class Part(Cluster):
 
         `weights`: the weight of each node of `whole`. Without a placement, nodes of smaller weight are allocated first.
         """
-        vars(self).update(vars(whole))
-        self.idle = list(nodes)
+        vars(self).update(vars(whole))  # what changes in place is the same in all parts
+        self.idle, self.parts = list(nodes), []
         self.members = np.zeros(len(whole), dtype=bool)
         self.members[self.idle] = True
         self.free = vars(whole).setdefault("free", np.ones(len(whole), dtype=bool))
         self.mask = mask_of(self.idle)
         self.changes = self.released = 0
         self._count = len(self.idle)
-        if self._choose is None and len({weights[node] for node in nodes}) > 1:
-            self._choose = lambda idle, count, held, job: sorted(idle, key=weights.__getitem__)[:count]
+        self._unlike = len({weights[node] for node in nodes}) > 1
+        self._weights = weights
 
     def __len__(self) -> int:
         """Return the number of nodes of the part."""
         return self._count
+
+    @property
+    def available(self) -> list[int]:
+        """The idle nodes, also those that are kept for jobs of other parts, in ascending order."""
+        return np.flatnonzero(self.free & self.members).tolist()
+
+    def set_idle(self, nodes: Sequence[int], *, idle: bool) -> None:
+        """Let nodes of the part that no job holds be idle, or not."""
+        super().set_idle(nodes, idle=idle)
+        self.changes += len(nodes)
+
+    def first(self, nodes: list[int], count: int) -> list[int]:
+        """Return the first `count` of some nodes, those of smaller weight, which are in ascending order."""
+        return sorted(nodes, key=self._weights.__getitem__)[:count] if self._unlike else nodes[:count]
 
     def take(self, job: int, count: int, now: float, on: Sequence[int] = ()) -> list[int]:
         """Allocate idle nodes as a cluster does."""

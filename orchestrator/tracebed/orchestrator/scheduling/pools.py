@@ -13,7 +13,7 @@ call. A job never shrinks for a job of another pool.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -56,7 +56,7 @@ def on_pools(workload: Workload, machine: Machine, jobs: Jobs, policy: Policy) -
 
 def scheduler_on(
     pools: Pools | None, jobs: Jobs, cluster: Cluster, policy: Policy, executor: Executor, **settings: Any
-) -> Scheduler | PooledScheduler:
+) -> AnyScheduler:
     """Return the scheduler of a machine with `pools`. None: all nodes serve all jobs. `settings`: as `Scheduler`."""
     if pools is None:
         return Scheduler(jobs, cluster, policy, executor, **settings)
@@ -70,10 +70,10 @@ class PooledScheduler:
         self, pools: Pools, jobs: Jobs, cluster: Cluster, policy: Policy, executor: Executor, **settings: Any
     ) -> None:
         """Start with idle nodes and without waiting jobs."""
-        self.policy, self.executor, self.pools = policy, executor, pools
+        self.policy, self.executor, self.pools, self._whole = policy, executor, pools, cluster
         self.jobs = seen = visible_jobs(policy, jobs)
         weights = pools.weights.tolist()
-        self._clusters = [Part(cluster, pool.nodes, weights) for pool in pools.pools]
+        self._clusters = [cluster.add_part(pool.nodes, weights) for pool in pools.pools]
         self._parts = [Scheduler(jobs, part, policy, executor, visible=seen, **settings) for part in self._clusters]
         self._of: list[int] = pools.of.tolist()
         self._changed: set[int] = set()  # the pools with an event since the last call of the policy
@@ -164,7 +164,7 @@ class PooledScheduler:
     def adopt(self, job: int, nodes: Sequence[int], now: float) -> None:
         """See `Scheduler.adopt`."""
         part, cluster = self._part(job), self._clusters[self._of[job]]
-        cluster.idle = np.flatnonzero(cluster.free & cluster.members).tolist()
+        cluster.idle = cluster.available
         part.adopt(job, nodes, now)
 
     def request(self, job: int, nodes: int, now: float) -> bool:
@@ -175,8 +175,31 @@ class PooledScheduler:
         """See `Scheduler.limit_end`."""
         return self._parts[self._of[job]].limit_end(job, now)
 
+    def needed(self, now: float) -> list[int]:
+        """See `Scheduler.needed`."""
+        return [need for part in self._parts for need in part.needed(now)]
+
+    def stopping(self, number: int, nodes: int, until: float, now: float, *, calls: bool = False) -> None:
+        """See `Scheduler.stopping`."""
+        for part in self._with(number - len(self.jobs), calls=calls):
+            part.stopping(number, nodes, until, now, calls=calls)
+
+    def stopped(self, number: int, now: float) -> None:
+        """See `Scheduler.stopped`."""
+        for part in self._with(number - len(self.jobs)):
+            part.stopped(number, now)
+
+    def began(self, job: int, now: float) -> None:
+        """See `Scheduler.began`."""
+        self._parts[self._of[job]].began(job, now)
+
+    def leave(self, job: int, below: int, now: float) -> bool:
+        """See `Scheduler.leave`."""
+        return self._parts[self._of[job]].leave(job, below, now)
+
     def node_lost(self, node: int, now: float) -> list[int]:
         """See `Scheduler.node_lost`."""
+        self._change_others([node], self._whole.lose)
         return [job for part in self._with(node) for job in part.node_lost(node, now)]
 
     def give_up(self, job: int, node: int, now: float) -> bool:
@@ -185,13 +208,23 @@ class PooledScheduler:
 
     def node_drained(self, node: int, now: float) -> None:
         """See `Scheduler.node_drained`."""
-        for part in self._with(node):
-            part.node_drained(node, now)
+        self.nodes_drained([node], now)
+
+    def nodes_drained(self, nodes: Collection[int], now: float) -> None:
+        """See `Scheduler.nodes_drained`."""
+        self._change_others(nodes, self._whole.lose)
+        for part, own in self._with_any(nodes):
+            part.nodes_drained(own, now)
 
     def node_back(self, node: int, now: float) -> None:
         """See `Scheduler.node_back`."""
-        for part in self._with(node):
-            part.node_back(node, now)
+        self.nodes_back([node], now)
+
+    def nodes_back(self, nodes: Collection[int], now: float) -> None:
+        """See `Scheduler.nodes_back`."""
+        self._change_others(nodes, self._whole.restore)
+        for part, own in self._with_any(nodes):
+            part.nodes_back(own, now)
 
     def due(self, now: float) -> float:
         """See `Scheduler.due`."""
@@ -240,11 +273,25 @@ class PooledScheduler:
         self._changed.add(self._of[job])
         return self._parts[self._of[job]]
 
-    def _with(self, node: int) -> list[Scheduler]:
-        """Return the schedulers of the pools with a node. Their policies are called next."""
+    def _with(self, node: int, *, calls: bool = True) -> list[Scheduler]:
+        """Return the schedulers of the pools with a node. With `calls`, their policies are called next."""
         numbers = [number for number, part in enumerate(self._clusters) if part.members[node]]
-        self._changed.update(numbers)
+        if calls:
+            self._changed.update(numbers)
         return [self._parts[number] for number in numbers]
+
+    def _change_others(self, nodes: Collection[int], change: Callable[[int], None]) -> None:
+        """Let those of the nodes that are in no pool be lost, or return."""
+        for node in nodes:
+            if not any(part.members[node] for part in self._clusters):
+                change(node)
+
+    def _with_any(self, nodes: Collection[int]) -> Iterator[tuple[Scheduler, list[int]]]:
+        """Yield the schedulers of the pools with some of the nodes, and these. Their policies are called next."""
+        for number, part in enumerate(self._clusters):
+            if own := [node for node in nodes if part.members[node]]:
+                self._changed.add(number)
+                yield self._parts[number], own
 
     # -- pools that overlap ---------------------------------------------------------------------------------------
 
@@ -343,3 +390,6 @@ class PooledScheduler:
         lost = np.zeros(len(self._clusters[0].members), dtype=bool)
         lost[[*self._clusters[0].lost]] = True
         return lost
+
+
+AnyScheduler: TypeAlias = Scheduler | PooledScheduler

@@ -209,6 +209,18 @@ class PowerChanges:
         self.time.append(time)
         self.state.append(POWER_STATES.index(state))
 
+    def interrupt(self, node: int, now: float) -> None:
+        """Let `node` be on from `now` on: the changes that were to follow do not happen."""
+        last = PowerState.ON
+        for row in range(len(self) - 1, -1, -1):
+            if self.node[row] == node:
+                if self.time[row] <= now:
+                    last = POWER_STATES[self.state[row]]
+                    break
+                del self.node[row], self.time[row], self.state[row]
+        if last is not PowerState.ON:
+            self.add(node, now, PowerState.ON)
+
 
 POWER_STATES = tuple(PowerState)
 

@@ -542,6 +542,15 @@ class Scheduler:
         nodes = sum(promised.values()) + (0 if head is None else self.jobs.low[head])
         return min((*promised, math.inf if head is None else head), default=math.inf), nodes
 
+    def needed(self, now: float) -> list[int]:
+        """Return how many idle nodes are set aside for promised jobs, or needed by the first waiting job: one number.
+
+        With pools, there is one for each pool.
+        """
+        self.state.queue.arrange(now)
+        head = self.state.queue.head
+        return [len(self.cluster.idle) - self.state.idle + (0 if head is None else self.jobs.low[head])]
+
     def size_of(self, job: int) -> int:
         """Return the number of nodes of the running `job`; during a resize the new number."""
         return self.state.size[job]
@@ -781,13 +790,18 @@ class Scheduler:
         self.state.size[job] = nodes
         self.resized(job, now)
 
-    def stopping(self, number: int, nodes: int, until: float, now: float) -> None:
-        """Handle that idle nodes are being switched off until `until`, s; `number` holds them in the cluster."""
+    def stopping(self, number: int, nodes: int, until: float, now: float, *, calls: bool = False) -> None:
+        """Handle that idle nodes are being switched off until `until`, s; `number` holds them in the cluster.
+
+        `calls`: whether the policy is called, since other jobs may need these nodes.
+        """
         state = self.state
         state.now = now
         state.stopping[number] = until
         state.releases.add(number, until, nodes)
         self._plans_changed()
+        if calls:
+            self._withdraw_promises()
 
     def stopped(self, number: int, now: float) -> None:
         """Handle that the nodes which `number` has held are off. They are idle."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from tracebed.orchestrator.scheduling.record import PowerChanges
 from tracebed.orchestrator.scheduling.state import Policy, shares
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.scheduling.scheduler import Scheduler
+    from tracebed.orchestrator.scheduling.pools import AnyScheduler
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Sleeping:
         undated = self.rule.rule == "windows" and self.clock.unix_start is None
         return [f"{UNDATED} in the window in which nodes are off"] if undated else []
 
-    def check(self, machine: Machine, policy: Policy, *, outages: bool) -> None:
+    def check(self, policy: Policy) -> None:
         """Raise InputError if the nodes of a simulation or of a replay cannot sleep."""
         if self.rule.executor:
             what = f"the rule {self.rule.rule} is that of the executor {self.rule.executor}"
@@ -72,17 +71,13 @@ class Sleeping:
         if shares(policy):
             what = f"nodes do not sleep under {type(policy).__name__}, which lets jobs share nodes"
             raise InputError(what, hint="leave out `sleep`, or use a policy of whole nodes")
-        if not machine.plain:
-            what = "nodes do not sleep on a machine with partitions, memory, gres, features or weights"
-            raise InputError(what, hint="leave out `sleep`, or these keys")
-        if outages:
-            raise InputError("nodes that have outages do not sleep", hint="leave out `sleep`, or the outages")
 
 
 class SwitchedCluster(Cluster):
     """A cluster whose nodes are switched off and on.
 
-    A number beyond those of the jobs holds nodes that no job can have until a known instant.
+    A number beyond those of the jobs, by its first node, holds nodes that no job can have until a known instant. All of
+    them belong to the same parts.
 
     Attributes:
         next: the next instant at which nodes change, or may change, s; infinite: there is none.
@@ -125,8 +120,16 @@ class SwitchedCluster(Cluster):
     def _set_aside(self, number: int, nodes: list[int], now: float) -> None:
         """Let `number` hold idle nodes."""
         self._held[number] = [(now, sorted(nodes))]
-        stopping = set(nodes)
-        self.idle = [node for node in self.idle if node not in stopping]
+        self.set_idle(nodes, idle=False)
+
+    @property
+    def stopping(self) -> list[int]:
+        """The first nodes that the numbers hold."""
+        return [number - self._jobs for number in self._held if number >= self._jobs]
+
+    def _parts_of(self, node: int) -> tuple[int, ...]:
+        """Return the numbers of the parts with a node."""
+        return tuple(at for at, part in enumerate(self.parts) if part.members[node])
 
     def stopped(self, now: float) -> Iterator[int]:
         """Yield the numbers that have held nodes until now. These nodes are idle."""
@@ -134,9 +137,29 @@ class SwitchedCluster(Cluster):
             _, number = heappop(self._stops)
             ((_, nodes),) = self._held.pop(number)
             self._are_idle(nodes)
-            self.idle = sorted(self.idle + nodes)
+            self.set_idle(nodes, idle=True)
             yield number
         self._set_next()
+
+    def fail(self, node: int, scheduler: AnyScheduler, now: float, *, down: bool) -> None:
+        """Handle that an outage of `node` begins: it is down or drained now, and does not sleep. It returns on."""
+        if self._leave_number(node, scheduler, now):
+            self._power.interrupt(node, now)
+
+    def _leave_number(self, node: int, scheduler: AnyScheduler, now: float) -> bool:
+        """Let the number that holds `node` hold only the other nodes. Return whether there is one."""
+        number = next((number for number in self.jobs_on(node) if number >= self._jobs), None)
+        if number is None:
+            return False
+        stop = next(stop for stop in self._stops if stop[1] == number)
+        self._stops.remove(stop)
+        heapify(self._stops)
+        scheduler.stopped(number, now)
+        ((_, nodes),) = self._held.pop(number)
+        if others := [other for other in nodes if other != node]:
+            number, count, until = self._set_aside_until(stop[0], others, now)
+            scheduler.stopping(number, count, until, now)
+        return True
 
     def _are_idle(self, nodes: list[int]) -> None:
         """Note that no number holds `nodes` any more. Here: nothing."""
@@ -150,7 +173,7 @@ class SleepingCluster(SwitchedCluster):
 
     Nodes that are off are idle. Nodes that are being switched off are not: a number beyond those of the jobs holds
     them until they are off. A job gets idle nodes that are on, then those that boot, then those that are off, lowest
-    numbers first, if neither a policy nor a placement chooses them.
+    numbers first, if neither a policy nor a placement chooses them. Nodes of smaller weight come first of each kind.
     """
 
     def _prepare(self, sleeping: Sleeping) -> None:
@@ -161,6 +184,7 @@ class SleepingCluster(SwitchedCluster):
         self._idle_since = [0.0] * len(self)  # NaN: the node is not idle, or not on
         # (since, -node) of each idle node, longest idle first, then highest number; an entry may be outdated
         self._resting = [(0.0, -node) for node in reversed(range(len(self)))]
+        self._returned: list[int] = []  # nodes that returned, and are idle from now on
         self.next = self._due = self._rule.rest_s
 
     def on_from(self, nodes: Sequence[int], now: float) -> float:
@@ -169,15 +193,16 @@ class SleepingCluster(SwitchedCluster):
 
     def take(self, job: int, count: int, now: float, on: Sequence[int] = ()) -> list[int]:
         """Allocate idle nodes as a cluster does, first those that are on, and boot those that are off."""
-        self._waking = {node for node in self._waking if self._boots(node, now)}
+        self._waking -= {node for node in self._waking if not self._boots(node, now)}
         if on or self._choose or count > len(self.idle) or not (self._off or self._waking):
             nodes = super().take(job, count, now, on)
         else:
             nodes, resting = [], self._off | self._waking
             awake = [node for node in self.idle if node not in resting]
-            for alike in (awake, sorted(self._waking), sorted(self._off)):
-                if part := alike[: count - len(nodes)]:
-                    nodes += super().take(job, len(part), now, part)
+            others = ([node for node in self.idle if node in kind] for kind in (self._waking, self._off))
+            for alike in (awake, *others):
+                if chosen := self.first(alike, count - len(nodes)):
+                    nodes += super().take(job, len(chosen), now, chosen)
         for node in nodes:
             self._idle_since[node] = math.nan
             self._waking.discard(node)
@@ -202,51 +227,87 @@ class SleepingCluster(SwitchedCluster):
             self._rest(node, now)
 
     def _rest(self, node: int, now: float) -> None:
-        """Let a node that is idle now be switched off later."""
+        """Let a node that is idle now, unless it is lost, be switched off later."""
+        if node in self.lost:
+            return
         self._idle_since[node] = idle_since = max(now, self._on_from[node])
         heappush(self._resting, (idle_since, -node))
         if idle_since > now:
             self._waking.add(node)
 
+    def fail(self, node: int, scheduler: AnyScheduler, now: float, *, down: bool) -> None:
+        """Handle that an outage of `node` begins. The boot for a job goes on if the node is drained only."""
+        boots = now < self._on_from[node] < math.inf and (down or node in self._waking)
+        if self._leave_number(node, scheduler, now) or boots or node in self._off:
+            self._off.discard(node)
+            self._on_from[node] = now
+            self._power.interrupt(node, now)
+
+    def lose(self, node: int) -> None:
+        """Mark `node` as lost as a cluster does."""
+        super().lose(node)
+        self._idle_since[node] = math.nan
+        self._waking.discard(node)
+
+    def restore(self, node: int) -> None:
+        """Bring `node` back as a cluster does. It is idle from now on."""
+        super().restore(node)
+        self._returned.append(node)
+
     def is_due(self, now: float) -> bool:
         """Return whether a node has been idle for long enough; if not, set when the next one may have been."""
+        for node in self._returned:
+            if node in self.available and math.isnan(self._idle_since[node]):
+                self._rest(node, now)
+        self._returned.clear()
         while self._resting and self._idle_since[-self._resting[0][1]] != self._resting[0][0]:
             heappop(self._resting)
         self._due = self._resting[0][0] + self._rule.rest_s if self._resting else math.inf
         self._set_next()
         return self._due <= now
 
-    def switch_off(self, now: float, needed: int) -> Iterator[tuple[int, int, float]]:
+    def switch_off(self, now: float, needed: Sequence[int]) -> Iterator[tuple[int, int, float]]:
         """Switch off the nodes that have been idle for long enough, the longest first, then the highest numbers.
 
-        `keep` nodes stay on beside the `needed` ones, which are set aside for jobs or which the first waiting job
-        needs. Yield for all nodes that take the same time: the number that holds them, how many they are, and when they
-        are off, s.
+        In each part, `keep` nodes stay on beside the `needed` ones, which are set aside for jobs or which the first
+        waiting job needs. Yield for all nodes that take the same time: the number that holds them, how many they are,
+        and when they are off, s.
         """
-        chosen: dict[float, list[int]] = {}  # until when -> nodes
+        chosen: dict[tuple[float, tuple[int, ...]], list[int]] = {}  # until when, and parts -> nodes
         for node in self._rested(now, needed):
             until = now + self._shutdown_s[node]
-            chosen.setdefault(until, []).append(node)
+            chosen.setdefault((until, self._parts_of(node)), []).append(node)
             self._power.add(node, now, PowerState.SHUTDOWN)
             self._power.add(node, until, PowerState.OFF)
-        for until, nodes in chosen.items():
+        for (until, _), nodes in chosen.items():
             if until == now:
                 self._off.update(nodes)
             else:
                 yield self._set_aside_until(until, nodes, now)
         self._set_next()
 
-    def _rested(self, now: float, needed: int) -> list[int]:
+    def _rested(self, now: float, needed: Sequence[int]) -> list[int]:
         """Return the nodes that have been idle for long enough, and are no longer idle (`switch_off`)."""
         nodes: list[int] = []
-        most = len(self.idle) - len(self._off) - self._rule.keep - needed
-        while len(nodes) < most and self.is_due(now):
-            node = -heappop(self._resting)[1]
+        needed_on: list[tuple[float, int]] = []
+        awake = [len({*part.available} - self._off) for part in self.parts] or [len(self.idle) - len(self._off)]
+        spare = [count - self._rule.keep - need for count, need in zip(awake, needed, strict=True)]
+        while (self.parts or spare[0] > 0) and self.is_due(now):
+            entry = heappop(self._resting)
+            node = -entry[1]
+            parts = self._parts_of(node) if self.parts else (0,)
+            if any(spare[part] <= 0 for part in parts):
+                needed_on.append(entry)
+                continue
+            for part in parts:
+                spare[part] -= 1
             nodes.append(node)
             self._on_from[node], self._idle_since[node] = math.inf, math.nan
             self._waking.discard(node)
         if self.is_due(now):
             self._due = math.inf  # until a job releases nodes
+        for entry in needed_on:
+            heappush(self._resting, entry)
         return nodes
 
     def _are_idle(self, nodes: list[int]) -> None:
@@ -256,8 +317,8 @@ class SleepingCluster(SwitchedCluster):
 class WatchedCluster(SleepingCluster):
     """A sleeping cluster whose executor reports when nodes are off, and on, as that of a replay does.
 
-    The times of shutdowns and boots are the shortest possible ones. Nodes may be lost, but not while they are off or
-    being switched off: that is noticed at the boot.
+    The times of shutdowns and boots are the shortest possible ones. Nodes are not lost while they are off or being
+    switched off: that is noticed at the boot.
     """
 
     def __init__(self, *arguments: Any, since: float, **settings: Any) -> None:
@@ -265,7 +326,6 @@ class WatchedCluster(SleepingCluster):
         super().__init__(*arguments, **settings)
         self._orders: list[tuple[int, PowerState]] = []
         self._booting: set[int] = set()
-        self._returned: list[int] = []  # nodes that returned, and are idle from now on
         self._awaited: dict[int, set[int]] = {}  # job -> the booting nodes for which its start waits
         self._idle_since = [since] * len(self)
         self._resting = [(since, -node) for node in reversed(range(len(self)))]
@@ -292,14 +352,12 @@ class WatchedCluster(SleepingCluster):
         self._orders.append((node, PowerState.BOOT))
 
     def _rest(self, node: int, now: float) -> None:
-        if node in self.lost:
-            return
-        if node in self._booting:
+        if node in self._booting and node not in self.lost:
             self._waking.add(node)
         else:
             super()._rest(node, now)
 
-    def switch_off(self, now: float, needed: int) -> Iterator[tuple[int, int, float]]:
+    def switch_off(self, now: float, needed: Sequence[int]) -> Iterator[tuple[int, int, float]]:
         """Switch nodes off as a sleeping cluster does, each with a number of its own."""
         for node in self._rested(now, needed):
             self._orders.append((node, PowerState.SHUTDOWN))
@@ -307,20 +365,13 @@ class WatchedCluster(SleepingCluster):
             yield self._jobs + node, 1, now + self._shutdown_s[node]
         self._set_next()
 
-    def is_due(self, now: float) -> bool:
-        """Return whether a node has been idle for long enough. Nodes that have returned are idle from now on."""
-        for node in self._returned:
-            if node in self.idle and self._idle_since[node] != self._idle_since[node]:
-                self._rest(node, now)
-        self._returned.clear()
-        return super().is_due(now)
-
     def take_orders(self) -> list[tuple[int, PowerState]]:
         """Return the nodes whose shutdown or boot begins, with the state that begins, and forget them."""
-        orders, self._orders = self._orders, []
+        orders = [*self._orders]
+        self._orders.clear()
         return orders
 
-    def enter(self, node: int, state: PowerState, scheduler: Scheduler, now: float) -> bool:
+    def enter(self, node: int, state: PowerState, scheduler: AnyScheduler, now: float) -> bool:
         """Handle that `node` is off, and thus idle, or on. Return whether a number has held it until now.
 
         The jobs that waited for a node that is on, and wait for no other node, begin.
@@ -328,7 +379,7 @@ class WatchedCluster(SleepingCluster):
         if state is PowerState.OFF:
             del self._held[self._jobs + node]
             self._off.add(node)
-            insort(self.idle, node)
+            self.set_idle([node], idle=True)
             scheduler.stopped(self._jobs + node, now)
             return True
         self._booting.remove(node)
@@ -343,19 +394,8 @@ class WatchedCluster(SleepingCluster):
                 scheduler.began(job, now)
         return False
 
-    def lose(self, node: int) -> None:
-        """Mark `node` as lost as a cluster does."""
-        super().lose(node)
-        self._idle_since[node] = math.nan
-        self._waking.discard(node)
 
-    def restore(self, node: int) -> None:
-        """Bring `node` back as a cluster does."""
-        super().restore(node)
-        self._returned.append(node)
-
-
-def end_stops(cluster: SwitchedCluster, scheduler: Scheduler, now: float) -> bool:
+def end_stops(cluster: SwitchedCluster, scheduler: AnyScheduler, now: float) -> bool:
     """Handle that numbers have held nodes until now, which are idle; return whether there are any."""
     numbers = [*cluster.stopped(now)]
     for number in numbers:
@@ -363,16 +403,8 @@ def end_stops(cluster: SwitchedCluster, scheduler: Scheduler, now: float) -> boo
     return bool(numbers)
 
 
-def switch_off(cluster: SleepingCluster, scheduler: Scheduler, now: float) -> None:
-    """Switch off the nodes that have been idle for long enough, but those that jobs need.
-
-    These are the ones that are set aside for jobs, and as many as the first waiting job needs.
-    """
-    if not cluster.is_due(now):
-        return
-    state = scheduler.state
-    state.queue.arrange(now)
-    head = state.queue.head
-    needed = len(cluster.idle) - state.idle + (0 if head is None else state.jobs.low[head])
-    for number, nodes, until in [*cluster.switch_off(now, needed)]:
-        scheduler.stopping(number, nodes, until, now)
+def switch_off(cluster: SleepingCluster, scheduler: AnyScheduler, now: float) -> None:
+    """Switch off the nodes that have been idle for long enough, but those that jobs need."""
+    if cluster.is_due(now):
+        for number, nodes, until in [*cluster.switch_off(now, scheduler.needed(now))]:
+            scheduler.stopping(number, nodes, until, now)

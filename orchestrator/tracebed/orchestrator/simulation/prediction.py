@@ -110,7 +110,7 @@ class Simulation:
         drawn = None if member is None else self.delays(timing, len(jobs), member)
         calendar, outages = self.outages(workload, nodes, options)
         if sleeping := Sleeping.of(machine, Clock.of(workload.provenance)):
-            sleeping.check(machine, policy, outages=outages is not None)
+            sleeping.check(policy)
         reason = obstacle(
             jobs,
             policy,

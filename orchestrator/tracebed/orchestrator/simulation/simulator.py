@@ -16,7 +16,6 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import SHRINK
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.sleeping import Sleeping, SleepingCluster, SwitchedCluster, end_stops, switch_off
 from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
 from tracebed.orchestrator.scheduling.windows import MOST_WINDOWS, WindowedCluster, switch
@@ -91,6 +90,7 @@ class Simulator:
         self.until = math.inf
         self.interference = interference
         self.outages = outages
+        self._out: set[int] = set()  # nodes that are down or drained
         self.arrivals = Arrivals(jobs.submit, jobs.waits, jobs.ids)
         self._work = jobs.work
         self._checkpoints = outages.checkpoints if outages else None
@@ -163,7 +163,6 @@ class Simulator:
             if call <= now:
                 call = self._call_time(self._decide(now))
             if isinstance(sleeper, SleepingCluster):
-                assert isinstance(scheduler, Scheduler)  # no pools: `Sleeping.check`
                 switch_off(sleeper, scheduler, now)
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
@@ -173,11 +172,9 @@ class Simulator:
 
     def _switch(self, sleeper: SwitchedCluster, now: float) -> bool:
         """Handle that nodes are off now, or on; return whether there are any."""
-        scheduler = self.scheduler
-        assert isinstance(scheduler, Scheduler)  # nodes of pools do not sleep
         if isinstance(sleeper, WindowedCluster):
-            return switch(sleeper, scheduler, now)
-        return end_stops(sleeper, scheduler, now)
+            return switch(sleeper, self.scheduler, now)
+        return end_stops(sleeper, self.scheduler, now)
 
     def _arrive(self, now: float) -> int:
         """Submit the jobs that are due, hand over those that wait no more, and return the number of submissions."""
@@ -278,12 +275,16 @@ class Simulator:
     def _change_node(self, change: NodeChange) -> None:
         """Begin or end an outage of a node."""
         now, (_, node, kind, reason) = self._now, change
-        was_lost = node in self.cluster.lost
+        was_lost = node in self._out  # a node that is busy in a window is lost for the cluster
         if was_lost:
             self.record.node_up(node, now)
         if kind is None:
+            self._out.discard(node)
             self.scheduler.node_back(node, now)
             return
+        self._out.add(node)
+        if self._sleeper is not None:
+            self._sleeper.fail(node, self.scheduler, now, down=kind is OutageKind.DOWN)
         self.record.node_down(node, now, reason, kind.value)
         if kind is OutageKind.DOWN:
             for job in self.scheduler.node_lost(node, now):

@@ -104,6 +104,8 @@ def obstacle(
         return "the compiled engine does not support outages of nodes"
     if sleeping is not None and sleeping.rule.rule != "idle":
         return f"the compiled engine does not support nodes that sleep by the rule {sleeping.rule.rule}"
+    if sleeping is not None and pools is not None:
+        return "the compiled engine does not support nodes that sleep on a machine with partitions or resources"
     if jobs.waits is not None:
         return "the compiled engine does not support dependencies and think times"
     if pools is not None and (reason := _obstacle_of_pools(pools, policy)):
