@@ -127,8 +127,9 @@ def _texts(file: Input) -> Iterator[tuple[int, bytes]]:
         while more:
             read = stream.read(BLOCK)
             more = bool(read)
-            text, mark, rest = (rest + read).rpartition(b"\n") if more else (rest, b"", b"")
-            text += mark
+            both = rest + read
+            cut = both.rfind(b"\n") + 1 if more else len(both)
+            text, rest = both[:cut], both[cut:]
             if text.find(b"\n") >= MAX_LINE:
                 raise too_long(f"{file.where}:{number}")
             if text:
@@ -144,7 +145,8 @@ def _block(
     file: Input, text: bytes, number: int, used: Collection[str] | None, joined: BoolArray | None = None
 ) -> _Block:
     """Return the records of lines, the first of which is line `number`. `joined`: those whose values contain blanks."""
-    content = np.frombuffer(bytearray(text + bytes(HEAD)), np.uint8)
+    content = np.zeros(len(text) + HEAD, np.uint8)
+    content[: len(text)] = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(content == END)
     starts = np.append(0, ends[:-1] + 1)
     stops = _without_returns(text, content, starts, ends)
