@@ -135,7 +135,7 @@ def same(files: Sequence[Input], **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("block", [2**21, 300])
-@pytest.mark.parametrize("seeds", [range(first, first + 400) for first in range(0, 2000, 400)], ids=lambda at: at[0])
+@pytest.mark.parametrize("seeds", [range(first, first + 300) for first in range(0, 1200, 300)], ids=lambda at: at[0])
 def test_drawn_logs_are_read_like_the_reference(seeds: range, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pbs_text, "BLOCK", block)
     read = 0
@@ -146,7 +146,7 @@ def test_drawn_logs_are_read_like_the_reference(seeds: range, block: int, monkey
             "time_zone": "Nowhere" if seed % 25 == 0 else (None, "America/Denver")[seed % 3 % 2],
         }
         read += "Provenance" in same(files, **options)
-    assert read > 100, "most logs are sound"
+    assert read > 75, "most logs are sound"
 
 
 def test_the_examples_are_read_like_the_reference() -> None:

@@ -179,7 +179,7 @@ def _block(
         if bare.any():  # left out if it is the last line of the file
             rows = rows[: int(np.argmax(bare))]
             start, equals, end, row = (values[row < len(rows)] for values in (start, equals, end, row))
-    error, follows = _error(file, text, number, starts, stops, sound, rows)
+    error, follows = _error(file, text, number, starts, stops, sound, stamps, rows)
     keys = _pieces(buffer, start, equals).dictionary_encode()
     code = keys.indices.to_numpy()
     order = np.argsort(code.astype(np.int16) if len(keys.dictionary) < 2**15 else code, kind="stable")
@@ -275,7 +275,14 @@ def _joined(
 
 
 def _error(
-    file: Input, text: bytes, number: int, starts: IntArray, stops: IntArray, sound: BoolArray, rows: IntArray
+    file: Input,
+    text: bytes,
+    number: int,
+    starts: IntArray,
+    stops: IntArray,
+    sound: BoolArray,
+    stamps: FloatArray,
+    rows: IntArray,
 ) -> tuple[InputError | None, bool]:
     """Return the error of the first line that is no record, None if there is none, and whether a line follows it."""
     bad = np.ones(len(starts), dtype=bool)
@@ -286,30 +293,31 @@ def _error(
     line, where = faults[0], f"{file.where}:{number + faults[0]}"
     follows = len(faults) > 1 or bool(len(rows) and rows[-1] > line)
     record = text[starts[line] : stops[line]].decode()
-    match = LINE.match(record)
-    if not sound[line] or match is None:
-        hint = "the format is MM/DD/YYYY HH:MM:SS;KIND;job;key=value ..."
-        return InputError(f"not a record: {record[:40]!r}", where=where, hint=hint), follows
-    if np.isnan(_stamps(np.frombuffer(record[:HEAD].encode(), np.uint8)[None], np.array([True]))[0]):
-        what = f"'{match[1]} {match[2]}' is not MM/DD/YYYY HH:MM:SS"
+    if not sound[line]:
+        what, hint = f"not a record: {record[:40]!r}", "the format is MM/DD/YYYY HH:MM:SS;KIND;job;key=value ..."
+        return InputError(what, where=where, hint=hint), follows
+    if np.isnan(stamps[line]):
+        what = f"'{record[: HEAD - 3]}' is not MM/DD/YYYY HH:MM:SS"
         return InputError(what, where=where, hint="correct the line"), follows
     return bad_line("record without values", where), follows
 
 
+def _between(buffer: pa.Buffer, starts: IntArray, ends: IntArray) -> pa.Array:
+    """Return the texts between `starts` and `ends`, which are in order, each with the text after it, without a copy."""
+    offsets = np.append(np.column_stack([starts, ends]), ends[-1:] if len(ends) else 0).astype(np.int64)
+    return pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), buffer)
+
+
 def _pieces(buffer: pa.Buffer, starts: IntArray, ends: IntArray) -> pa.Array:
     """Return the texts between `starts` and `ends`, which are in order."""
-    offsets = np.append(np.column_stack([starts, ends]), ends[-1:] if len(ends) else 0).astype(np.int64)
-    both = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), buffer)
-    return both.take(pa.array(np.arange(0, len(both), 2)))  # without the texts between them
+    return _between(buffer, starts, ends).take(pa.array(np.arange(0, 2 * len(starts), 2)))
 
 
 def _columns(buffer: pa.Buffer, starts: IntArray, ends: IntArray, found: Mapping[str, IntArray]) -> dict[str, pa.Array]:
     """Return for each key the texts between `starts` and `ends` with the numbers `found`; -1 is missing."""
     there = {key: numbers >= 0 for key, numbers in found.items()}
     chosen = np.concatenate([numbers[there[key]] for key, numbers in found.items()]) if found else np.zeros(0, np.int64)
-    offsets = np.append(np.column_stack([starts, ends]), ends[-1:] if len(ends) else 0).astype(np.int64)
-    both = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), buffer)
-    _, limits, data = both.take(pa.array(2 * chosen)).buffers()
+    _, limits, data = _between(buffer, starts, ends).take(pa.array(2 * chosen)).buffers()
     limit, columns, at = np.frombuffer(limits, np.int64), {}, 0
     for key, mask in there.items():
         places = at + np.append(0, np.cumsum(mask))  # a missing text is empty
