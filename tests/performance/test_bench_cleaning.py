@@ -15,6 +15,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from tests.performance import pbs_log
+
 ELEVEN_MILLION = 11_000_000
 MEASURED = """
 import resource, subprocess, sys
@@ -42,6 +44,15 @@ def test_clean_knl(benchmark: Any, reference_data: Callable[[str], Path], tmp_pa
 
 def test_convert_ricc(benchmark: Any, reference_data: Callable[[str], Path], tmp_path: Path) -> None:
     command(benchmark, "convert", str(reference_data("logs/RICC-2010-2.swf.gz")), "-o", str(tmp_path / "r.parquet"))
+
+
+@pytest.mark.parametrize("every_kind", [False, True], ids=["ended", "every_kind"])
+def test_convert_pbs(benchmark: Any, every_kind: bool, tmp_path: Path) -> None:
+    """200,000 records of PBS Pro and Torque, of which all or a third end a job."""
+    jobs = 67_000 if every_kind else 200_000
+    assert pbs_log.write(tmp_path / "20210301", jobs, every_kind) >= 200_000
+    command(benchmark, "convert", str(tmp_path / "20210301"), "-o", str(tmp_path / "p.parquet"), "--replace")
+    assert pq.read_metadata(tmp_path / "p.parquet").num_rows >= jobs
 
 
 def test_floor_of_ricc(benchmark: Any, reference_data: Callable[[str], Path]) -> None:

@@ -293,7 +293,7 @@ class Cluster:
                 self._transfer(new_owner, left, now)
                 gains.append(new_owner)
         self._first.pop(job, None)
-        return [*dict.fromkeys(gains)]
+        return [*dict.fromkeys(gains)] if gains else gains
 
     def shrink(self, job: int, count: int, now: float) -> list[int]:
         """Release the `count` nodes allocated last to `job`, and return them. `job` must not share nodes."""

@@ -107,8 +107,10 @@ class Queue:
         """Add `job`."""
         self._waiting[job] = 1
         self._count += 1
-        self._end = max(self._end, job + 1)
-        self._head = min(self._head, job)
+        if job >= self._end:
+            self._end = job + 1
+        if job < self._head:
+            self._head = job
         self._size[job] = self._low[job]
         limit, first, block = self._limit[job], self._class[job], job // BLOCK
         if limit < self._shortest[first, block]:  # the shortest limit does not increase along the classes

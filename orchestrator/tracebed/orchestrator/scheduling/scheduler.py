@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
@@ -251,19 +250,14 @@ class Promises:
 
     def __init__(self) -> None:
         """Start without promises."""
-        self._nodes: dict[int, int] = {}  # promised job -> nodes, in the order of the promises
+        self.nodes: dict[int, int] = {}  # promised job -> nodes, in the order of the promises
         self._served_from: dict[int, Earmarked] = {}  # promised job -> its reserved nodes; without an entry: any
         self._common = Earmarked()
         self._shrinking: dict[int, int] = {}  # job -> number of nodes that its pending shrink will release
 
     def __contains__(self, job: int) -> bool:
         """Return whether `job` waits for promised nodes."""
-        return job in self._nodes
-
-    @property
-    def nodes(self) -> Mapping[int, int]:
-        """The number of nodes of each promised job, in the order of the promises."""
-        return self._nodes
+        return job in self.nodes
 
     def shrinking(self, job: int, nodes: int) -> None:
         """Record that `job` will release `nodes` nodes."""
@@ -288,7 +282,7 @@ class Promises:
             coming: shrinking job -> number of its nodes; the other nodes are idle nodes. None: any released nodes.
             exchange: whether the nodes may be exchanged with other promises that have `exchange`.
         """
-        self._nodes[job] = nodes
+        self.nodes[job] = nodes
         if coming is None:
             return
         earmarked = self._served_from[job] = self._common if exchange else Earmarked()
@@ -298,7 +292,7 @@ class Promises:
 
     def drop(self, job: int) -> bool:
         """Drop the promise to `job`, and return whether there was one. Idle common nodes are dropped first."""
-        nodes = self._nodes.pop(job, 0)
+        nodes = self.nodes.pop(job, 0)
         earmarked = self._served_from.pop(job, None)
         if earmarked is self._common:
             idle = min(nodes, earmarked.idle)
@@ -313,7 +307,7 @@ class Promises:
     @property
     def last(self) -> int | None:
         """The job with the most recent promise; None: there are no promises."""
-        return next(reversed(self._nodes), None)
+        return next(reversed(self.nodes), None)
 
     def serve(self, idle: int) -> list[tuple[int, int]]:
         """Remove the promises that `idle` idle nodes can serve, and return (job, nodes) in the order of the promises.
@@ -321,24 +315,22 @@ class Promises:
         A promise that cannot be served yet does not delay later ones.
         """
         served: list[tuple[int, int]] = []
-        if not self._nodes:
-            return served
-        for job, nodes in list(self._nodes.items()):
+        for job, nodes in list(self.nodes.items()):
             earmarked = self._served_from.get(job)
             if nodes <= (idle - self._earmarked_idle() if earmarked is None else earmarked.idle):
                 if earmarked is not None:
                     earmarked.idle -= nodes
                     del self._served_from[job]
-                del self._nodes[job]
+                del self.nodes[job]
                 idle -= nodes
                 served.append((job, nodes))
         return served
 
     def left_over(self, idle: int) -> tuple[int, int]:
         """Return the numbers of idle nodes (of `idle`) and of nodes being released that are not promised."""
-        if not (self._nodes or self._shrinking):
+        if not (self.nodes or self._shrinking):
             return idle, 0
-        outstanding = sum(nodes for job, nodes in self._nodes.items() if job not in self._served_from)
+        outstanding = sum(nodes for job, nodes in self.nodes.items() if job not in self._served_from)
         coming = sum(self._shrinking.values()) - sum(sum(earmarked.coming.values()) for earmarked in self._distinct())
         return idle - self._earmarked_idle() - max(0, outstanding - coming), max(0, coming - outstanding)
 
@@ -364,12 +356,13 @@ class Call:
     """A call of a policy, a context in which its decisions are carried out: errors of the policy get its line.
 
     Attributes:
-        decisions: the decisions. PolicyError is raised if there are more than any policy needs.
+        decisions: the decisions.
+        most: a policy that decides more often in one call counts as `endless`.
     """
 
     def __init__(self, policy: Policy, state: State, jobs: int) -> None:
         """Prepare the call. `jobs`: number of jobs."""
-        self._policy, self._state, self._most = policy, state, MOST_DECISIONS + 10 * jobs
+        self._policy, self._state, self.most = policy, state, MOST_DECISIONS + 10 * jobs
         self._steps: Any = ()
 
     def __enter__(self) -> Call:
@@ -392,7 +385,7 @@ class Call:
             what = f"policy {self._name}: decide returns {type(self._steps).__name__}, not decisions"
             hint = "`decide` is a generator: it yields each decision, and contains at least one `yield`"
             raise PolicyError(what, where=place_of(code) if isinstance(code, CodeType) else None, hint=hint)
-        self.decisions: Iterator[Decision] = chain(islice(self._steps, self._most), self._endless())
+        self.decisions: Iterator[Decision] = self._steps
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
@@ -412,11 +405,10 @@ class Call:
         what = f"yields {repr(decision)[:60]}, not a decision"
         return PolicyError(what, where=self._when, hint=f"yield one of {kinds}")
 
-    def _endless(self) -> Iterator[Decision]:
-        for decision in self._steps:
-            what = f"decides {self._most:,} times in one call, and goes on, with {repr(decision)[:60]}"
-            raise PolicyError(what, where=self._when, hint=f"{DEFECT}: its `decide` does not end")
-        yield from ()
+    def endless(self, decision: Any) -> PolicyError:
+        """Return the error of a policy whose `decision` is one more than `most`."""
+        what = f"decides {self.most:,} times in one call, and goes on, with {repr(decision)[:60]}"
+        return PolicyError(what, where=self._when, hint=f"{DEFECT}: its `decide` does not end")
 
     @property
     def _name(self) -> str:
@@ -496,6 +488,7 @@ class Scheduler:
         self.policy, self.executor, self.interval_s = policy, executor, interval_s
         self.state = State(jobs, cluster, queue_by(priority, jobs, len(cluster)))
         cluster.expected_end = self.state.expected_end
+        self._call = Call(policy, self.state, len(jobs))
         self._promises = Promises()
         self._progress: dict[int, Progress] = {}
         # Progress at which the limit of each job ends, s. `OverLimit.AGAIN` moves it.
@@ -605,11 +598,16 @@ class Scheduler:
         gaining = self.cluster.release(job, now)
         state.releases.remove(job, state.expected_end.pop(job))
         del state.size[job]
-        state.cancelling.discard(job)
         state.since.pop(job, None)
-        state.ran.pop(job, None)
-        state.requested.pop(job, None)
-        state.reservations.remove(job)
+        # Most policies use none of these, and a call costs ten times as much as a test.
+        if state.cancelling:
+            state.cancelling.discard(job)
+        if state.ran:
+            state.ran.pop(job, None)
+        if state.requested:
+            state.requested.pop(job, None)
+        if state.reservations.holds:
+            state.reservations.remove(job)
         if job in state.failing:
             state.failing.remove(job)
             state.resizing.discard(job)
@@ -630,7 +628,8 @@ class Scheduler:
             state.resizable.pop(job, None)
             state.resizing.discard(job)
         self._nodes_freed()
-        self._withdraw_promises()
+        if state.idle < 0:
+            self._withdraw_promises()
 
     def requeue(self, job: int, now: float) -> None:
         """Return `job`, which ended because a node was lost, to the queue with its original submit time."""
@@ -877,7 +876,8 @@ class Scheduler:
         state.now = now
         state.woken = now >= self._wake
         self._wake = math.inf
-        state.queue.arrange(now)
+        if not state.queue.by_submission:
+            state.queue.arrange(now)
         if self._extends_limits:
             self._extend_limits()
         if self._ends_later:
@@ -885,8 +885,10 @@ class Scheduler:
             self._plans_changed()
         open_requests = [job for job in state.requested if job not in state.resizing] if state.requested else ()
         decided = 0
-        with Call(self.policy, state, len(self.jobs)) as call:
-            for decided, decision in enumerate(call.decisions, 1):  # noqa: B007 - the number of the last one
+        with self._call as call:
+            for decided, decision in enumerate(call.decisions, 1):
+                if decided > call.most:
+                    raise call.endless(decision)
                 if type(decision) is Start:
                     self._start(decision)
                 elif type(decision) is Resize:
@@ -1078,6 +1080,8 @@ class Scheduler:
 
         The executor must call this method after all events of an instant.
         """
+        if not self._promises.nodes:
+            return
         served = self._promises.serve(len(self.cluster.idle))
         for job, nodes in served:
             # The expected end counts from the start.

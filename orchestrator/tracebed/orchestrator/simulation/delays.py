@@ -115,11 +115,13 @@ class Delays:
 
     def launch(self, job: int, ranks: int) -> float:
         """Return the launch time of `job` with `ranks` ranks, s."""
-        return self._times(self.overheads.launch(ranks), LAUNCH, job)
+        constant = self.overheads.launch(ranks)
+        return constant if self.drawn is None else self._times(constant, LAUNCH, job)
 
     def end(self, job: int, ranks: int) -> float:
         """Return the end time of `job` with `ranks` ranks, s."""
-        return self._times(self.overheads.end(ranks), END, job)
+        constant = self.overheads.end(ranks)
+        return constant if self.drawn is None else self._times(constant, END, job)
 
     def expand(self, row: int, ranks: int) -> float:
         """Return the time until `ranks` new ranks have joined in the resize of this row, s; 0 for no ranks."""

@@ -230,11 +230,13 @@ class Simulator:
             else:
                 self.record.finish(job, now)
             self._ended(job, now)
+            if not self._shares:
+                self.scheduler.end(job, now)
+                return True
             guests = self._moldable_guests(job)
             self.scheduler.end(job, now)
-            if self._shares:
-                self._begin(self._in_use.end(job))
-                self._update_guests(guests)
+            self._begin(self._in_use.end(job))
+            self._update_guests(guests)
             return True
         if what == CORES:
             if self._changing.get(job) == now:
@@ -341,7 +343,8 @@ class Simulator:
         continued = self.record.start[job] == self.record.start[job]  # after a suspension
         if not continued:
             self.record.start[job] = now
-            self.arrivals.started(job, now)
+            if self.arrivals.waits is not None:
+                self.arrivals.started(job, now)
         waits = self._shares and self._start_sharing(job, nodes)
         rate = self._rate(job, nodes)
         if waits:
@@ -354,7 +357,7 @@ class Simulator:
         done = self._resumed.get(job, 0.0)
         if self.jobs.malleable[job] or self._shares or self._checkpoints:
             self._progress[job] = (done, begin, rate)
-        if self.jobs.requests_of(job):
+        if self.jobs.requests and self.jobs.requests_of(job):
             self._prepare_request(job)
         self._end_at(job, begin + self._seconds(done, self._work[job], rate) + self.delays.end(job, len(nodes)))
 
