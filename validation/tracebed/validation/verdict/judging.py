@@ -210,7 +210,7 @@ def real_runs(cases: Iterable[MeasuredCase]) -> int:
 
 
 def few_excluded(cases: Sequence[MeasuredCase], needed: int) -> bool:
-    """Return whether some, but few, runs are unhealthy, and no case lacks more than one of the repetitions that it needs."""
+    """Return whether some, but few, runs are unhealthy, and no case lacks more than one needed repetition."""
     unfit = sum(each.unfit for each in cases)
     few = 0 < unfit <= FEW * (unfit + sum(each.healthy for each in cases))
     return few and all(each.healthy >= needed - 1 for each in cases)
