@@ -146,6 +146,8 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.validation.experiments.views.averages import GROUP as GRID_KEYS
     from tracebed.validation.experiments.views.averages import Against, against_first, best_points, is_perturbed, means
     from tracebed.validation.experiments.views.plots import draw as draw_plots
+    from tracebed.validation.experiments.views.progress import Progress as ExperimentProgress
+    from tracebed.validation.experiments.views.progress import experiment_at
     from tracebed.validation.experiments.views.statistics import Statistics
     from tracebed.validation.experiments.views.statistics import summarize as statistics_of
     from tracebed.validation.experiments.views.tables import (
@@ -240,6 +242,7 @@ __all__ += ["shipped_experiments", "shipped_machines", "shortest_replay", "simul
 __all__ += ["stream", "unpack", "validate", "validate_suite", "view_line", "view_picture"]
 __all__ += ["view_snapshot", "with_facts", "with_interval", "without_nodes", "workload_summary", "write"]
 __all__ += ["write_artifact", "write_csv", "write_gains", "write_inventory", "write_latex"]
+__all__ += ["ExperimentProgress", "experiment_at"]
 __all__ += ["RATES", "SHOWN", "PaperTable", "differences_frame", "differences_table", "means_table"]
 __all__ += ["statistics_frame", "statistics_table", "value_text", "verdict_table"]
 
