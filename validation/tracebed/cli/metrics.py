@@ -40,7 +40,7 @@ def is_baseline(path: Path) -> bool:
 
 def print_history(baselines: Sequence[Path], reports: Mapping[str, Path], *, as_json: bool) -> None:
     """Print how the verdicts of a baseline changed and where its errors step, and write the page or the picture."""
-    if other := reports.get("figures"):
+    if other := reports.get("figures") or reports.get("latex"):
         hint = "a baseline becomes .html, .svg, .png, .pdf or .csv"
         raise InputError("not a page or a picture", where=str(other), hint=hint)
     found = tb.history(*baselines)
