@@ -20,6 +20,9 @@ import tracebed.api as tb
 from tests.commands import call
 from tests.patience import GUARD_S, matching
 from tracebed.ground.errors import ExitCode, TracebedError
+from tracebed.ground.files import locked_folder
+from tracebed.orchestrator.replay.folder import WorkingFolder
+from tracebed.orchestrator.run import JOURNAL
 from tracebed.validation.experiments.background_command import BackgroundCommand
 
 REAL = """\
@@ -173,6 +176,35 @@ def test_a_repetition_that_fails_does_not_end_the_experiment(folder: Path, monke
     }
 
 
+def make_unhealthy(run: Path) -> None:
+    """Let the record of a run say that it has lost a node, and thus that it is no run of the whole workload."""
+    record = json.loads((run / "run.json").read_text())
+    record |= {"state": "interrupted", "interruptions": ["the agent of n2 was lost"]}
+    (run / "run.json").write_text(json.dumps(record))
+
+
+@pytest.mark.usefixtures("finished")
+def test_unhealthy_repetitions_are_repeated_up_to_a_bound(folder: Path) -> None:
+    cell = folder / "out" / "real" / "w-easy"
+    make_unhealthy(cell / "rep-02")
+    experiment("c.yaml", "-o", "out")
+    assert not (cell / "rep-03").exists()  # the file does not ask for it
+    (folder / "c.yaml").write_text(REAL + "repeat_excluded: 1\n")
+    with pytest.warns(UserWarning, match=r"w-easy: 1 of 2 repetitions unhealthy .*: 1 repetition more, of at most 1"):
+        assert experiment("c.yaml", "-o", "out").return_value == ExitCode.OK
+    assert [path.name for path in sorted((folder / "out" / "real").glob("*/rep-03"))] == ["rep-03"]
+    assert "cases: 2, repetitions: 5" in experiment("c.yaml", "-o", "out", "--dry-run").stderr
+    make_unhealthy(cell / "rep-03")
+    with pytest.warns(UserWarning, match="2 of 3 repetitions unhealthy .*: no more than 1 are replayed"):
+        experiment("c.yaml", "-o", "out")
+    assert not (cell / "rep-04").exists()
+    (folder / "c.yaml").write_text(REAL.replace("repetitions: 2", "repetitions: 3") + "repeat_excluded: 2\n")
+    with pytest.warns(UserWarning, match=r"1 repetition more, of at most 2"):
+        experiment("c.yaml", "-o", "out")
+    counts = {path.name: len([*path.glob("rep-*/run.json")]) for path in (folder / "out" / "real").glob("w-*")}
+    assert counts == {"w-easy": 5, "w-fcfs": 3}
+
+
 @pytest.mark.usefixtures("finished")
 def test_a_repetition_whose_run_was_lost_is_repeated_under_its_own_number(folder: Path) -> None:
     for path in (folder / "out" / "real" / "w-fcfs" / "rep-01").iterdir():
@@ -185,6 +217,43 @@ def test_a_repetition_whose_run_was_lost_is_repeated_under_its_own_number(folder
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("finished")
+def test_an_experiment_is_watched_while_it_runs(folder: Path) -> None:
+    out = folder / "out"
+    real = out / "real"
+    assert call("watch", "out").stdout.endswith("4 of 4 repetitions done, ended\n")
+    journal = (real / "w-easy" / "rep-02" / JOURNAL).read_bytes()
+    shutil.rmtree(real / "w-easy" / "rep-02")
+    shutil.rmtree(real / "w-fcfs" / "rep-01")
+    assert "2 of 4 repetitions done, stopped" in call("watch", "out").stdout
+    with locked_folder(out, "experiment"):
+        assert "between replays" in call("watch", "out", "--interval", "0").stdout
+        working = WorkingFolder(real / "w-easy" / "rep-02")
+        try:
+            (working.path / JOURNAL).write_bytes(journal)
+            state = tb.ExperimentProgress.read(out)
+            shown = call("watch", "out", "--interval", "0").stdout
+            found = json.loads(call("watch", "out", "--interval", "0", "--json").stdout)
+        finally:
+            working.remove()
+    assert state.run == real / "w-easy" / "rep-02" and state.locked
+    each = {cell: float(mean_s or 0) for cell, *_, mean_s in state.cells()}
+    assert state.left_s() == pytest.approx(each["w-fcfs"])  # without a view, of the running one nothing is known
+    assert "2 of 4 repetitions done, w-easy rep-02 runs, about " in shown and "of 5 jobs ended" in shown
+    assert found["experiment"]["running"] == "w-easy/rep-02" and found["policy"] == "easy"
+    assert {each["cell"]: (each["done"], each["planned"]) for each in found["experiment"]["cells"]} == {
+        "w-easy": (1, 2),
+        "w-fcfs": (1, 2),
+    }
+
+
+def test_the_folder_of_a_grid_stands_for_that_of_its_replays(finished: None, folder: Path) -> None:
+    (folder / "sims" / "grid").mkdir(parents=True)
+    (folder / "out").rename(folder / "sims" / "grid" / "replayed")
+    assert "4 of 4 repetitions done, ended" in call("watch", "sims").stdout
+    assert tb.experiment_at(folder / "sims" / "grid") is None
+
+
 @pytest.mark.usefixtures("finished")
 def test_the_log_survives_a_line_that_was_cut_off(folder: Path) -> None:
     log = folder / "out" / "real" / "repetitions.jsonl"

@@ -92,6 +92,7 @@ CASES = {
     ),
     "watch --metrics": Case("watch real --interval 0 --metrics OUT", "out.prom", renewed=True, light=False),
     "metrics --report": Case("metrics p --report OUT", "out.html", source="p/run.json", renewed=True, light=False),
+    "metrics --report, tex": Case("metrics p --report OUT", "out.tex", source="p/run.json", renewed=True),
     "metrics --noise": Case("metrics r/1 r/2 r/3 r/4 r/5 --noise OUT", "out.yaml", source="r/1/run.json"),
     "replay -o, recover": Case("replay --recover p -o OUT", "out", "run", light=False),
     "import -o": Case(
@@ -101,6 +102,7 @@ CASES = {
     "validate -o, recorded": Case("validate --recorded emulated -o OUT", "out", "store", light=False),
     "compare --report": Case(f"{COMPARE} --report OUT", "out.html", source="p/run.json", renewed=True, light=False),
     "compare --report, md": Case(f"{COMPARE} --report OUT", "out.md", source="p/run.json", renewed=True),
+    "compare --report, tex": Case(f"{COMPARE} --report OUT", "out.tex", source="p/run.json", renewed=True),
     "compare --report, xml": Case(f"{COMPARE} --report OUT", "out.xml", source="p/run.json", renewed=True),
     "compare --code-quality": Case(f"{COMPARE} --code-quality OUT", "out.json", source="p/run.json", renewed=True),
     "validate -o": Case("validate suite.yaml -o OUT", "out", "store", light=False),

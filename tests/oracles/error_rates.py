@@ -19,7 +19,7 @@ import numpy as np
 from scipy import stats
 
 from tracebed.converters.workload import BoolArray, FloatArray
-from tracebed.validation.verdict.decision import Estimate, Samples, estimate, rejected, third_moment
+from tracebed.validation.verdict.decision import POWER, Estimate, Samples, estimate, power, rejected, third_moment
 from tracebed.validation.verdict.tolerances import Tolerances
 
 MARGINS = np.array([0.03, 0.10, 0.05, 0.10, 0.03])
@@ -253,6 +253,64 @@ def _reserved(noise: Noise, cases: int, repeats: int, alpha: float, a: float, b:
     return float(missed.mean()), float(np.median(wide / stats.t.isf(RULE.alpha, found.df)))
 
 
+LOSSES = ((3, 5, 1), (5, 3, 1), (2, 5, 1), (5, 5, 2), (10, 3, 3), (1, 5, 1), (3, 5, 3), (5, 3, 5))
+"""Numbers of cases, of repetitions of each, and of cases that lack one; the last three are beyond the rule."""
+FIELDS = ("real", "sd", "df", "repeats", "predicted", "margin", "third")
+
+
+def short(cases: int, repeats: int, lost: int, error: float, extreme: int = 0) -> tuple[Rates, FloatArray]:
+    """Return the rates if `lost` cases lack one repetition, and the shares accepted by the rule for such a loss.
+
+    `extreme` is 1 if the excluded repetition is the one with the largest value of its case, -1 with the smallest, and 0
+    if its exclusion does not depend on its value. `error` is the true one, in margins.
+    """
+    found, accepted = [], []
+    noise = drawn(SKEWNESS, (SKEWED_TRIALS, cases, repeats), np.random.default_rng(1))
+    for margin, width, own in zip(MARGINS, NOISE, noise, strict=True):
+        real = 100 * (1 + margin * width * (np.sort(own)[..., ::-extreme] if extreme else own))
+        sides = [
+            Samples.of(part, np.full(part.shape[:2], 100 * (1 + margin * error)), margin * np.abs(part.mean(axis=-1)))
+            for part in (real[:, :lost, 1:], real[:, lost:])
+        ]
+        parts = {name: np.concatenate([getattr(side, name) for side in sides], axis=1) for name in FIELDS}
+        found.append(estimate(Samples(**parts), RULE.alpha, RULE.kappa))
+        rows = [
+            Samples(**{name: part[trial] for name, part in parts.items()}) for trial in found[-1].accurate.nonzero()[0]
+        ]
+        powers = [power(row, estimate(row, RULE.alpha, RULE.kappa), RULE.alpha, repeats - 1) for row in rows]
+        accepted.append(sum(each >= POWER for each in powers) / SKEWED_TRIALS)
+    return Rates(found), np.array(accepted)
+
+
+def losses() -> str:
+    """Return the table of the rates after exclusions in Markdown.
+
+    False acceptance and false rejection are those of the worst sign. Without the rule for exclusions, no prediction is
+    accepted where a case lacks a repetition, and as many are rejected.
+    """
+    head = ("W x R, cases that lack one", "exact: accept (by the interval alone)", "exact: any rejected")
+    head += ("error 1: false accept (alone)", "the same, the extreme one excluded", "any metric rejected at 1")
+    rows = [head, ("---",) * len(head)]
+    for cases, repeats, lost in LOSSES:
+        exact, accepted = short(cases, repeats, lost, 0.0)
+        sides = [short(cases, repeats, lost, error) for error in (1.0, -1.0)]
+        worst = [short(cases, repeats, lost, error, extreme) for error in (1.0, -1.0) for extreme in (1, -1)]
+        alone, extreme = (max(made.accept.max() for made, _ in each) for each in (sides, worst))
+        false, biased = (max(own.max() for _, own in each) for each in (sides, worst))
+        proved = [max(made.any_reject for made, _ in each) for each in (sides, worst)]
+        rows.append(
+            (
+                f"{cases} x {repeats}, {lost}",
+                f"{span(accepted)} ({span(exact.accept)})",
+                f"{exact.any_reject:.4f}",
+                f"{false:.4f} ({alone:.4f})",
+                f"{biased:.4f} ({extreme:.4f})",
+                f"{proved[0]:.3f}; {proved[1]:.3f}",
+            )
+        )
+    return markdown(rows)
+
+
 def markdown(rows: list[tuple[str, ...]]) -> str:
     """Return rows as a Markdown table."""
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
@@ -265,4 +323,4 @@ def span(values: FloatArray) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n\n".join([alternatives(), table(), *(skewed(runs) for runs in (0, 20))]) + "\n")
+    sys.stdout.write("\n\n".join([alternatives(), table(), losses(), *(skewed(runs) for runs in (0, 20))]) + "\n")

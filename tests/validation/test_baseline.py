@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from tests.commands import call
 from tests.oracles.validations import make_validation, write_suite
 from tests.pages import without_pictures
+from tests.validation.test_validation import suite, with_unhealthy
 from tracebed.cli.gate import Gating
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import ExitCode, InputError
-from tracebed.validation.verdict import Tolerances, Validation, Verdict
+from tracebed.validation.verdict import Tolerances, Validation, Verdict, validate
 from tracebed.validation.verdict.baseline import Baseline, CaseBaseline, MetricBaseline, ranges, reach_of
 from tracebed.validation.verdict.decision import Estimate, Samples, estimate
 
@@ -99,6 +100,12 @@ def test_limits_follow_the_verdict_of_a_validation(exact: Validation) -> None:
                 assert limits is not None
                 predicted = next(case.predicted for case in metric.cases if case.case == "w2-fcfs")
                 assert (metric.verdict is Verdict.ACCURATE) == (limits[0] < predicted < limits[1]), metric.name
+
+
+def test_a_verdict_without_few_unhealthy_runs_has_limits() -> None:
+    made = validate(with_unhealthy(suite(3, 5), {0: 1}))
+    assert made.verdict is Verdict.ACCURATE
+    assert baseline_of(made).check(made) == []
 
 
 @pytest.mark.parametrize("repetitions", [2, 4])

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tests.oracles.error_rates import DESIGNS, NOISE, NOISES, RULE, Noise, cancelling, one_bad, rates
+from tests.oracles.error_rates import DESIGNS, NOISE, NOISES, RULE, Noise, cancelling, one_bad, rates, short
 from tracebed.validation.verdict import Reason, Verdict
 from tracebed.validation.verdict.decision import (
     Estimate,
@@ -333,6 +333,17 @@ def test_the_guard_finds_errors_that_the_mean_over_the_cases_hides(cases: int, r
     if cases == 10:  # without the guard, the mean over the cases hides both
         assert hidden.unguarded.min() > 0.9
         assert bad.unguarded.min() > 0.7
+
+
+@pytest.mark.slow
+def test_few_exclusions_hide_no_error_even_if_they_depend_on_the_outcome() -> None:
+    """`5 x 5, 2` of docs/explanation/verdict.md; without the limit on the power, more than 2 %."""
+    for error, extreme in ((1.0, 0), (-1.0, 0), (1.0, -1), (-1.0, 1)):
+        found, accepted = short(5, 5, 2, error, extreme)
+        assert accepted.max() <= 0.006
+        assert found.any_reject <= (0.16 if extreme else 0.05)
+    found, accepted = short(5, 5, 2, 0.0)
+    assert found.any_reject == 0 and accepted.max() > 0.95
 
 
 @pytest.mark.slow

@@ -15,9 +15,8 @@ import tracebed.api as tb
 from tests.commands import call
 from tests.runs import campaign, fcfs_run
 from tracebed.orchestrator.run import Run
-from tracebed.validation.latex import latex
 from tracebed.validation.verdict.cases import Case
-from tracebed.validation.verdict.ranking import Observation, rank, welch_interval
+from tracebed.validation.verdict.ranking import Observation, in_place, rank, welch_interval
 from tracebed.validation.verdict.validate import validate
 
 STRETCHES = (1.0, 1.02, 1.05, 1.01, 1.03)
@@ -28,6 +27,13 @@ def observed(
     policy: str, real: list[float], predicted: float, workload: str = "w", metric: str = "wait"
 ) -> Observation:
     return Observation(workload, policy, metric, np.array(real), np.array([predicted]))
+
+
+def test_an_added_repetition_is_paired_in_the_place_of_an_excluded_one() -> None:
+    nan = float("nan")
+    assert in_place(np.array([1.0, nan, 3.0, 4.0]), 3).tolist() == [1.0, 4.0, 3.0]
+    assert in_place(np.array([1.0, 2.0, 3.0, nan]), 3).tolist() == [1.0, 2.0, 3.0]
+    assert len(in_place(np.array([1.0, 2.0, 3.0, 4.0]), 3)) == 4  # another number of repetitions: no pairs
 
 
 def test_the_interval_is_that_of_welch() -> None:
@@ -263,9 +269,3 @@ def test_gains_on_the_command_line_with_a_table_and_pictures_for_the_paper(tmp_p
         ([*cells, "--by", "policy", "--report", tmp_path / "a.html"], "is no report of policies"),
     ):
         assert message in str(call("compare", *words).exception)
-
-
-def test_special_characters_of_latex_are_printed() -> None:
-    text = latex(["a_b", "share (%)"], [["x & y", float("nan")], ["~", 1234.5]], "5 % of {these}", keys=1)
-    assert r"a\_b & share (\%) \\" in text and r"x \& y & - \\" in text and r"5 \% of \{these\}" in text
-    assert r"\textasciitilde{} & 1,234 \\" in text or r"\textasciitilde{} & 1,235 \\" in text

@@ -280,6 +280,43 @@ def test_too_few_healthy_repetitions_end_with_4() -> None:
     assert found.headline.startswith("1 of 5 real runs is unhealthy: a rank was 10.2 s late. ")
 
 
+def with_unhealthy(cases: list[Case], unhealthy: dict[int, int]) -> list[Case]:
+    """Make runs of the cases unhealthy: number of the case -> number of its first runs."""
+    for number, count in unhealthy.items():
+        for run in cases[number].real[:count]:
+            run.info.health = UNHEALTHY
+    return cases
+
+
+@pytest.mark.parametrize(
+    ("cases", "repeats", "unhealthy", "verdict"),
+    [
+        (3, 5, {0: 1}, Verdict.ACCURATE),  # one of fifteen
+        (5, 3, {4: 1}, Verdict.ACCURATE),
+        (2, 5, {1: 1}, Verdict.ACCURATE),  # one of ten
+        (1, 5, {0: 1}, Verdict.INCONCLUSIVE),  # one of five
+        (3, 5, {0: 1, 1: 1}, Verdict.INCONCLUSIVE),  # two of fifteen
+        (4, 5, {0: 2}, Verdict.INCONCLUSIVE),  # two of twenty, of one case
+    ],
+)
+def test_few_unhealthy_runs_leave_the_verdict_to_the_others(
+    cases: int, repeats: int, unhealthy: dict[int, int], verdict: Verdict
+) -> None:
+    found = validate(with_unhealthy(suite(cases, repeats), unhealthy))
+    assert found.verdict is verdict
+    assert found.reasons == (() if verdict is Verdict.ACCURATE else (Reason.UNHEALTHY,))
+    assert any("is excluded" in text or "are excluded" in text for text in found.warnings)
+
+
+def test_a_metric_for_which_the_others_do_not_suffice_is_inconclusive_alone() -> None:
+    whole, found = validate(suite(3, 5, noise=0.02)), validate(with_unhealthy(suite(3, 5, noise=0.02), {0: 1}))
+    assert whole.verdict is Verdict.ACCURATE
+    undecided = {item.name: item.reasons for item in found.gated if item.verdict is not Verdict.ACCURATE}
+    assert undecided == {"utilization": (Reason.UNHEALTHY,)}
+    assert metric(found, "utilization").high < 1  # its interval fits, but four repetitions have too little power
+    assert found.exit_code == ExitCode.UNHEALTHY
+
+
 def test_a_single_unhealthy_run_ends_with_4_and_its_figures_are_shown() -> None:
     found = validated(repetitions(1, health=UNHEALTHY))
     assert found.exit_code == ExitCode.UNHEALTHY

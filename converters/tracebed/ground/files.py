@@ -128,6 +128,18 @@ def locked_folder(path: Path, process: str) -> Iterator[None]:
         os.close(lock)
 
 
+def is_locked(folder: Path) -> bool:
+    """Return whether a process fills the output folder now (`locked_folder`)."""
+    try:
+        with (folder / LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
 def _owner(folder: Path) -> str:
     """Return the process in the lock file of a folder; empty if the file is missing or empty."""
     path = folder / LOCK

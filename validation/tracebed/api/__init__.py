@@ -145,13 +145,25 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.validation.experiments.views.artifact import write as write_artifact
     from tracebed.validation.experiments.views.averages import GROUP as GRID_KEYS
     from tracebed.validation.experiments.views.averages import Against, against_first, best_points, is_perturbed, means
-    from tracebed.validation.experiments.views.averages import intervals as mean_intervals
     from tracebed.validation.experiments.views.plots import draw as draw_plots
+    from tracebed.validation.experiments.views.progress import Progress as ExperimentProgress
+    from tracebed.validation.experiments.views.progress import experiment_at
     from tracebed.validation.experiments.views.statistics import Statistics
     from tracebed.validation.experiments.views.statistics import summarize as statistics_of
+    from tracebed.validation.experiments.views.tables import (
+        RATES,
+        SHOWN,
+        differences_frame,
+        differences_table,
+        means_table,
+        statistics_frame,
+        statistics_table,
+        value_text,
+    )
     from tracebed.validation.experiments.workloads import logs_of
     from tracebed.validation.export.exporter import kind_of as export_kind
     from tracebed.validation.fitting import LossName
+    from tracebed.validation.latex import PaperTable, write_csv, write_latex
     from tracebed.validation.metrics import Metric, figures
     from tracebed.validation.metrics import all_metrics as metric_definitions
     from tracebed.validation.metrics.measured import PowerModel
@@ -159,7 +171,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.validation.recorded import recorded_suite, recorded_suites, unpack
     from tracebed.validation.report.ci import annotate, code_quality, junit
     from tracebed.validation.report.forges import publish as publish_results
-    from tracebed.validation.report.markdown import markdown
+    from tracebed.validation.report.markdown import markdown, verdict_table
     from tracebed.validation.report.words import execution as execution_text
     from tracebed.validation.report.words import percent as percent_text
     from tracebed.validation.report.words import policy_name
@@ -210,7 +222,7 @@ __all__ += [
 ]
 __all__ += ["inventory_schema", "is_kept", "is_perturbed", "judged", "junit", "keep_perturbed"]
 __all__ += ["load_experiment", "load_suite", "local_time"]
-__all__ += ["logs_of", "make_malleable", "markdown", "mean_intervals", "means", "measured"]
+__all__ += ["logs_of", "make_malleable", "markdown", "means", "measured"]
 __all__ += ["metric_definitions", "metric_intervals", "metric_title", "metrics", "metrics_by", "models"]
 __all__ += ["nodes_check", "nodes_down", "nodes_facts", "nodes_up", "noise", "outcome", "percent_text", "perturb"]
 __all__ += ["pictures", "pils", "plan_grid", "plot_description", "plot_means", "policies", "policy_name"]
@@ -229,7 +241,10 @@ __all__ += ["replay_campaign", "replay_on", "resizes", "run_grid", "runs_page", 
 __all__ += ["shipped_experiments", "shipped_machines", "shortest_replay", "simulate", "stages_table", "statistics_of"]
 __all__ += ["stream", "unpack", "validate", "validate_suite", "view_line", "view_picture"]
 __all__ += ["view_snapshot", "with_facts", "with_interval", "without_nodes", "workload_summary", "write"]
-__all__ += ["write_artifact", "write_gains", "write_inventory"]
+__all__ += ["write_artifact", "write_csv", "write_gains", "write_inventory", "write_latex"]
+__all__ += ["ExperimentProgress", "experiment_at"]
+__all__ += ["RATES", "SHOWN", "PaperTable", "differences_frame", "differences_table", "means_table"]
+__all__ += ["statistics_frame", "statistics_table", "value_text", "verdict_table"]
 
 _WINGS: Registry[Any] = Registry("tracebed.api", "name")
 """Names that other packages, and the wings of tracebed, add."""

@@ -13,12 +13,13 @@ import pandas as pd
 from tracebed.api.results import AnyRun
 from tracebed.converters.formats.tools.files import Input
 from tracebed.ground.errors import InputError
-from tracebed.ground.outputs import JUNIT, LATEX, SUMMARY, OutputKind
+from tracebed.ground.outputs import JUNIT, SUMMARY, OutputKind
 from tracebed.ground.registry import one_of, unknown
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation import verdict
 from tracebed.validation.experiments import store
 from tracebed.validation.experiments.store import run_folders
+from tracebed.validation.latex import PaperTable, write_csv, write_latex
 from tracebed.validation.metrics import TAU
 from tracebed.validation.significance import differences, figures, intervals, read_figures
 from tracebed.validation.simulators.reading import import_run, simulator_at
@@ -214,12 +215,15 @@ def write_gains(found: Sequence[PolicyComparison], path: Path | str) -> None:
 
     Args:
         found: the comparisons.
-        path: the file, which is replaced if it is such a table.
+        path: the file (.tex), which is replaced if it is such a table; or a file for all metrics (.csv), beside which
+            the table is written.
     """
-    from tracebed.validation.latex import latex
-
-    with LATEX.file(Path(path)) as stream:
-        stream.write("".join(latex(*each.table(), each.caption, keys=2) for each in found).encode())
+    tables = [PaperTable(*each.table(), each.caption, 2) for each in found]
+    if Path(path).suffix == ".csv":
+        frames = [each.to_frame().reset_index().assign(workload=each.workload) for each in found]
+        write_csv(pd.concat(frames), Path(path), *tables)
+    else:
+        write_latex(Path(path), *tables)
 
 
 def _by_policy(cells: Sequence[tuple[str, list[Path]]]) -> dict[str, dict[str, list[orchestrator.Run]]]:

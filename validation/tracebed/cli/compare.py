@@ -72,7 +72,7 @@ class Reports:
         "--report",
         type=OutputPath(ReportFile("html", "markdown", "junit", "latex")),
         help="Write a report with figures (.html), a summary for the page of a CI job (.md), or the verdicts as JUnit "
-        f"XML (.xml); with --by, a LaTeX table (.tex); may be repeated. {FIGURES[0].upper()}{FIGURES[1:]}.",
+        f"XML (.xml), or a LaTeX table (.tex); may be repeated. {FIGURES[0].upper()}{FIGURES[1:]}.",
     )
     workload: Path | None = option(
         help="The replayed workload: adds the error budget of `tracebed explain` to the report."
@@ -118,8 +118,6 @@ def compare(
         return show_gains(sides, decision.tau, pages, as_json=as_json)
     if not sides.predicted:
         raise InputError("--predicted is missing", hint="name the predictions, or compare real runs: --by policy")
-    if "latex" in pages:
-        raise InputError("a LaTeX table is of policies", hint="add --by policy, or leave out the .tex file")
     if reports.workload is not None and "html" not in pages:
         raise InputError("--workload adds to a report, and --report is missing", hint="name a .html file with --report")
     kept = gating.kept()
@@ -131,6 +129,8 @@ def compare(
         print_json(document.pop("schema"), document)
     else:
         show(validation)
+    if "latex" in pages:
+        tb.write_latex(pages["latex"], tb.verdict_table(validation))
     if "figures" in pages:
         save_figures(validation, pages["figures"])
     if "html" in pages:

@@ -14,7 +14,7 @@ import click
 import tracebed.api as tb
 from tracebed.cli import papers, real
 from tracebed.cli.compare import print_gains
-from tracebed.cli.console import change, end_on_signals, explain_falls, print_json, print_table
+from tracebed.cli.console import end_on_signals, explain_falls, print_json, print_table
 from tracebed.cli.groups import Sectioned
 from tracebed.cli.messages import MessageLevel, emit, progress, warn
 from tracebed.cli.options import (
@@ -33,7 +33,7 @@ from tracebed.cli.options import (
 )
 from tracebed.ground.display import cell, effect
 from tracebed.ground.errors import ExitCode, InputError
-from tracebed.ground.files import locked_folder, replacing
+from tracebed.ground.files import locked_folder
 from tracebed.ground.registry import one_of
 
 if TYPE_CHECKING:
@@ -258,12 +258,6 @@ def experiment(
     return _run(file, points, paths, execution, actions.only, as_json, artifact, paper)
 
 
-SHOWN = ["mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization"]
-RATES = ["acceptance_rate", "accepted_cancel_rate", "in_time_rate"]
-"""Shown in place of them if jobs have deadlines."""
-"""Figures of the printed table; the files have all."""
-
-
 def _run(
     file: tb.ExperimentFile,
     points: Sequence[tb.Point],
@@ -309,7 +303,7 @@ def _replay_best(
     """Replay the cells with the largest simulated gain, and print, draw and tabulate the gains. Returns the status."""
     best = tb.best_points(file.experiment, [*plan.cells], table, GAIN)
     keys = [key for key, values in file.experiment.axes.items() if key in ("workload", "policy") or len(values) > 1]
-    cell_text = ", ".join(f"{key} {real.value_text(getattr(best[1], key))}" for key in keys)
+    cell_text = ", ".join(f"{key} {tb.value_text(getattr(best[1], key))}" for key in keys)
     emit(f"replays of the largest gain in {tb.metric_definitions()[GAIN].label}: {cell_text}; and {best[0].policy}")
     workload = folder.with_name("replayed-workloads") / f"{best[1].workload}.parquet"  # named as in the tables
     workload.parent.mkdir(parents=True, exist_ok=True)
@@ -317,16 +311,18 @@ def _replay_best(
     name = str(paper.inventory)
     inventory = str(Path(name).resolve()) if Path(name).is_file() else name
     testbed = {"inventory": inventory} | ({"speed": paper.speed} if paper.speed is not None else {})
-    real_file = file.replayed(best, workload, {"testbed": testbed, "repetitions": paper.repetitions or REPETITIONS})
+    repetitions = paper.repetitions or REPETITIONS
+    keys_of_replays = {"testbed": testbed, "repetitions": repetitions, "repeat_excluded": -(-repetitions // 2)}
+    real_file = file.replayed(best, workload, keys_of_replays)
     status = real.run(real_file, real_file.selected({}), {}, folder, dry_run=False, as_json=False)
     if status is ExitCode.USAGE:
         return status
     gains = tb.gains([folder], [folder])
-    tb.write_gains(gains, folder / "gains.tex")
+    tb.write_gains(gains, folder / "gains.csv")
     for each in gains:
         tb.save_pictures(each, folder / "figures")
         print_gains(each)
-    emit(f"{folder / 'gains.tex'}; {folder / 'figures'}")
+    emit(f"{folder / 'gains.csv'}, .tex; {folder / 'figures'}")
     return status
 
 
@@ -360,19 +356,15 @@ def _finish(
     as_json: bool,
 ) -> ExitCode:
     """Write plots, the ledger and differences, and print results, warnings and failures. Local workers draw."""
-    import pandas as pd
-
     folder = execution.folder
     own = folder / file.name
     ledger = tb.ledger_of_grid(file, done, command)
     against = tb.against_first(file.experiment, done.table) if len(done.table) and tb.is_perturbed(done.table) else {}
     drawn: list[Path] = []
     ledger.write(own)
-    differing = _records(file, against)
-    (own / "differences.csv").unlink(missing_ok=True)
-    if differing:
-        with replacing(own / "differences.csv") as stream:
-            pd.DataFrame(differing).to_csv(stream, index=False)
+    differing = tb.differences_frame(file.experiment, against)
+    shown = [tb.differences_table(file.experiment, done.table, against)] if against else []
+    tb.write_csv(differing, own / "differences.csv", *shown)
 
     if len(done.table):
         jobs, here = tb.KeptJobs(plan.cells, folder), None if execution.dask else pool
@@ -383,15 +375,18 @@ def _finish(
     for warning, count in done.warnings.items():
         warn(f"{warning} (in {count:,} cells)")
     if as_json:
-        print_json("tracebed-simulations/2", _facts(file, plan, done, ledger, drawn, own) | {"differences": differing})
+        print_json(
+            "tracebed-simulations/2",
+            _facts(file, plan, done, ledger, drawn, own) | {"differences": differing.to_dict("records")},
+        )
     elif len(done.table):
         _print(done.table)
-        _print_differences(file, against)
+        _print_differences(file, done.table, against)
         _tell_alone(file, done.table, against)
         papers.print_ledger(ledger)
         if not tb.is_perturbed(done.table) and len(file.experiment.policies) > 1:
             emit("significance is unknown: `perturbations: 20` in the file shows which differences are significant")
-        emit(f"{own / 'table.parquet'}, .csv; {len(drawn)} plots")
+        emit(f"{own / 'table.parquet'}, .csv, .tex; {len(drawn)} plots")
     for reason, points in done.failed.items():
         emit(
             f"tracebed: {reason}: no row for {len(points):,} points, the first {_point_text(points[0])}",
@@ -421,24 +416,16 @@ def _print(table: pd.DataFrame) -> None:
 
     If the workload was perturbed, a mean has the interval over the changes.
     """
-    averaged = tb.means(table)
-    keys = [key for key in [*tb.GRID_KEYS, "window"] if key == "policy" or averaged[key].nunique(dropna=False) > 1]
-    figures = RATES if averaged[RATES].notna().any(axis=None) else SHOWN
-    columns = [*keys, *(tb.metric_definitions()[name].title for name in figures)]
-    shown = averaged[[*keys, *figures]].astype(object)
-    if table["perturbation"].nunique() > 1:
-        ranges = tb.mean_intervals(table, figures)
-        for name in figures:
-            sides = zip(shown[name], ranges[f"{name}_low"], ranges[f"{name}_high"], strict=True)
-            shown[name] = [f"{cell(value)} ({cell(low)} to {cell(high)})" for value, low, high in sides]
-    print_table(columns, shown.to_numpy(dtype=object).tolist(), keys=len(keys))
+    shown = tb.means_table(table, spread=False)
+    print_table(shown.heads[:-1], [row[:-1] for row in shown.rows], keys=shown.keys)
     runs = table.groupby([*tb.GRID_KEYS, "window"], dropna=False).size()
     over = "-".join(dict.fromkeys(f"{each:,}" for each in (runs.min(), runs.max())))
     if table["perturbation"].nunique() > 1:
         click.echo(f"means over {over} seeds and perturbations (from, to: the middle 95 % of these runs)")
     elif runs.max() > 1:
         click.echo(f"means over {over} seeds")
-    if figures is not RATES:
+    averaged = tb.means(table)
+    if averaged[[*tb.RATES]].isna().all(axis=None):
         _tell_unequal_work(averaged)
 
 
@@ -457,48 +444,18 @@ def _tell_unequal_work(averaged: pd.DataFrame) -> None:
     warn(f"figures are over the jobs that finish, and policies finish different jobs: {counts}{others}")
 
 
-def _records(file: tb.ExperimentFile, against: Mapping[tuple[Any, ...], tb.Against]) -> list[dict[str, Any]]:
-    """Return the differences of the policies from the first one: a row per point, window and metric."""
-    return [
-        {
-            **dict(zip([*tb.GRID_KEYS, "window"], at, strict=True)),
-            "against": _base(file, found),
-            "figure": name,
-            **difference.to_json(),
-        }
-        for at, found in against.items()
-        for name, difference in found.differences.items()
-    ]
-
-
-def _base(file: tb.ExperimentFile, found: tb.Against) -> str:
-    """Return the point that is compared with: the first policy, and values that differ: `easy, share 0`."""
-    return ", ".join(
-        [file.experiment.policies[0].name, *(f"{key} {real.value_text(value)}" for key, value in found.base.items())]
-    )
-
-
-def _print_differences(file: tb.ExperimentFile, against: Mapping[tuple[Any, ...], tb.Against]) -> None:
+def _print_differences(
+    file: tb.ExperimentFile, table: pd.DataFrame, against: Mapping[tuple[Any, ...], tb.Against]
+) -> None:
     """Print the differences of the policies from the first one, over the same seeds and changes."""
     if not against:
         return
-    keys = [*tb.GRID_KEYS, "window"]
-    shown = [place for place, key in enumerate(keys) if key == "policy" or len({at[place] for at in against}) > 1]
-    several = any(found.base for found in against.values())
-    rows = [
-        [
-            *(real.value_text(at[place]) for place in shown),
-            *([_base(file, found)] if several else []),
-            *(change(found.differences.get(name)) for name in SHOWN),
-        ]
-        for at, found in against.items()
-    ]
+    shown = tb.differences_table(file.experiment, table, against)
     what = "difference of the means (the middle 95 % of the pairs of runs)"
     click.echo(f"\nagainst {file.experiment.policies[0].name}, over the same seeds and changes: {what}")
-    heads = [*(keys[place] for place in shown), *(["against"] if several else [])]
-    print_table([*heads, *(tb.metric_definitions()[name].title for name in SHOWN)], rows, keys=len(heads))
+    print_table(shown.heads[:-1], [row[:-1] for row in shown.rows], keys=shown.keys)
     every = [found.differences for found in against.values()]
-    explain_falls((found[name].low, found[name].base) for found in every for name in SHOWN if name in found)
+    explain_falls((found[name].low, found[name].base) for found in every for name in tb.SHOWN if name in found)
 
 
 def _tell_alone(file: tb.ExperimentFile, table: pd.DataFrame, against: Mapping[tuple[Any, ...], tb.Against]) -> None:
@@ -509,12 +466,12 @@ def _tell_alone(file: tb.ExperimentFile, table: pd.DataFrame, against: Mapping[t
     points = [{key: None if value != value else value for key, value in row.items()} for row in rows]
     alone = [point for point in points if tuple(point.values()) not in known]
     if against and alone:
-        named = ", ".join(f"{key} {real.value_text(value)}" for key, value in alone[0].items() if value is not None)
+        named = ", ".join(f"{key} {tb.value_text(value)}" for key, value in alone[0].items() if value is not None)
         emit(f"tracebed: {len(alone):,} points have no point of {first} to compare with, the first {named}")
 
 
 def _point_text(point: tb.Point) -> str:
-    return ", ".join(f"{key} {real.value_text(value)}" for key, value in asdict(point).items())
+    return ", ".join(f"{key} {tb.value_text(value)}" for key, value in asdict(point).items())
 
 
 def _analyze(

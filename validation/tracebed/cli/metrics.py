@@ -40,7 +40,7 @@ def is_baseline(path: Path) -> bool:
 
 def print_history(baselines: Sequence[Path], reports: Mapping[str, Path], *, as_json: bool) -> None:
     """Print how the verdicts of a baseline changed and where its errors step, and write the page or the picture."""
-    if other := reports.get("figures"):
+    if other := reports.get("figures") or reports.get("latex"):
         hint = "a baseline becomes .html, .svg, .png, .pdf or .csv"
         raise InputError("not a page or a picture", where=str(other), hint=hint)
     found = tb.history(*baselines)
@@ -233,11 +233,11 @@ class Outputs:
     )
     reports: tuple[Path, ...] = option(
         "--report",
-        type=OutputPath(ReportFile("html", "picture")),
+        type=OutputPath(ReportFile("html", "latex", "picture")),
         metavar="FILE|FOLDER",
-        help="Write a page with the metrics, curves, distributions and Gantt charts of all runs (.html); may be "
-        f"repeated: {FIGURES}. Of baselines: the page of their errors and steps (.html), or the picture "
-        "(.svg, .png, .pdf, .csv).",
+        help="Write a page with the metrics, curves, distributions and Gantt charts of all runs (.html), or a LaTeX "
+        f"table of the metrics with margins (.tex); may be repeated: {FIGURES}. Of baselines: the page of their errors "
+        "and steps (.html), or the picture (.svg, .png, .pdf, .csv).",
     )
 
 
@@ -346,12 +346,32 @@ def _draw(found: dict[str, dict[str, Any]], reports: dict[str, Path]) -> None:
         raise InputError("a picture is for baselines", where=str(reports["picture"]), hint=hint)
     names = dict(zip(found, _names(found), strict=True))
     runs = {names[path]: tb.Run.load(Path(path)) for path in found}
+    if "latex" in reports:
+        tb.write_latex(reports["latex"], _paper_table(found))
+        emit(f"table: {reports['latex']}")
     if "html" in reports:
         with progress("drawing the report"):
             page = tb.runs_page(runs, reports["html"], {names[path]: each for path, each in found.items()})
         emit(f"report: {page}")
     if "figures" in reports:
         save_figures(runs, reports["figures"])
+
+
+def _paper_table(found: Mapping[str, Mapping[str, Any]]) -> tb.PaperTable:
+    """Return the metrics of runs that have a margin, for a paper; n is the number of jobs that finished."""
+    sides = list(found.values())
+    rows = [
+        [metric.title, *(tb.with_interval(side[name], side.get("perturbed", {}).get(name)) for side in sides)]
+        for name, metric in tb.metric_definitions().items()
+        if metric.margin and not all(name in side["undefined"] for side in sides)
+    ]
+    rows.append(["n, finished jobs", *(side["jobs_finished"] for side in sides)])
+    interval = "No intervals: one run each, without repetitions and seeds."
+    if any("perturbed" in side for side in sides):
+        interval = "In parentheses: the middle 95 % of the runs with perturbed input."
+    tau, window = sides[0]["tau"], sides[0]["utilization_window"]["name"]
+    caption = f"Metrics over the n jobs of each run that finished (bounded slowdown: tau {tau:g} s; window of the "
+    return tb.PaperTable(["", *_names(found)], rows, f"{caption}utilization: {window}). {interval}")
 
 
 def _names(found: Mapping[str, Any]) -> list[str]:

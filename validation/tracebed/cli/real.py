@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -44,7 +43,8 @@ def run(
         forecast = tb.forecast_suite(suite, folder)
         announce(forecast)
         _, failed, attempts = execute(suite, forecast, folder)
-        show_statistics(folder, as_json)
+        summary = show_statistics(folder, as_json)
+        tb.write_csv(tb.statistics_frame(summary), folder / "statistics.csv", tb.statistics_table(summary))
     if failed:
         return ExitCode.USAGE
     return ExitCode.UNHEALTHY if any(attempt.error for attempt in attempts) else ExitCode.OK
@@ -97,13 +97,13 @@ def _replay(suite: tb.Suite, forecast: tb.SuiteForecast, folder: Path) -> list[t
         return tb.replay_campaign(suite.campaign, folder, show)
 
 
-def show_statistics(folder: Path, as_json: bool) -> None:
-    """Print the statistics of the replays in the output folder `folder`."""
+def show_statistics(folder: Path, as_json: bool) -> tb.Statistics:
+    """Print and return the statistics of the replays in the output folder `folder`."""
     with progress(f"reading {folder}"):
         summary = tb.statistics_of(folder)
     if as_json:
         print_json("tracebed-repetitions/1", {"folder": str(folder), **summary.to_json()})
-        return
+        return summary
     _print_cells(summary)
     _print_predictions(summary)
     _print_dependence(summary)
@@ -113,6 +113,7 @@ def show_statistics(folder: Path, as_json: bool) -> None:
         emit(f"tracebed: {attempt.cell}, repetition {attempt.number} failed: {attempt.error}", MessageLevel.ERROR)
     if summary.missing:
         emit(f"tracebed: {summary.missing} repetitions are missing: the experiment is not complete")
+    return summary
 
 
 def _print_cells(summary: tb.Statistics) -> None:
@@ -171,9 +172,4 @@ def list_points(file: tb.ExperimentFile, points: Sequence[tb.Point], as_json: bo
         print_json("tracebed-grid/1", {"experiment": file.name, "points": len(points), "grid": rows})
         return
     keys = [key for key in rows[0] if key in ("workload", "policy") or len({str(row[key]) for row in rows}) > 1]
-    print_table(keys, [[value_text(row[key]) for key in keys] for row in rows], keys=len(keys))
-
-
-def value_text(value: Any) -> str:
-    """Return the value of a key of a point as text."""
-    return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
+    print_table(keys, [[tb.value_text(row[key]) for key in keys] for row in rows], keys=len(keys))

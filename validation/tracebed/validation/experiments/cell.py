@@ -264,15 +264,19 @@ class Campaign:
     file: ExperimentFile
     cells: dict[str, RealCell]
     chosen: frozenset[str]  # names of the cells that are to be replayed now
+    more: Mapping[str, int] = field(default_factory=dict)  # cell -> repetitions that are added for unhealthy ones
 
     @property
     def counts(self) -> dict[str, int]:
-        """Cell -> number of its repetitions."""
+        """Cell -> number of its repetitions, without those that are added."""
         return {name: cell.replay.repetitions for name, cell in self.cells.items() if cell.replay is not None}
 
     @property
     def order(self) -> list[Slot]:
-        """The repetitions of all cells in a random order of execution, by seed, names, repetitions and session."""
+        """The repetitions of all cells in a random order of execution, by seed, names, repetitions and session.
+
+        Those that are added come last.
+        """
         sessions, rng = self.file.experiment.sessions, np.random.default_rng(self.file.experiment.seed)
         counted = dict.fromkeys(self.cells, 0)
         order: list[Slot] = []
@@ -281,4 +285,5 @@ class Campaign:
             for cell in map(str, rng.permutation(np.repeat(list(self.counts), shares))):
                 counted[cell] += 1
                 order.append(Slot(cell, counted[cell], session + 1))
-        return order
+        added = [Slot(cell, counted[cell] + more + 1, sessions) for cell, n in self.more.items() for more in range(n)]
+        return order + added

@@ -34,7 +34,7 @@ from tracebed.validation.setups import AXES, OF_ALL_CELLS, OF_REPLAYS, given, mo
 if TYPE_CHECKING:
     from tracebed.orchestrator.simulation.processes import Processes
 
-OF_REPETITIONS = ("repetitions", "sessions", "seed", "settle_s")  # keys of replays
+OF_REPETITIONS = ("repetitions", "repeat_excluded", "sessions", "seed", "settle_s")  # keys of replays
 OF_RUNS = ("simulators", "tolerances", "noise", "baseline")  # keys of real runs, replayed or recorded
 OF_WORKLOADS = ("malleable", "seeds", "perturbations", "perturbation")
 OF_SIMULATIONS = (
@@ -159,6 +159,8 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
     # Recorded real runs, in place of a testbed.
     recorded: Annotated[schema.RecordedSpec, BeforeValidator(schema.shorthand("runs"))] | None = None
     repetitions: Annotated[int, Field(ge=1, le=schema.MOST_REPETITIONS)] = 5  # number of replays of each cell
+    # Largest number of replays that are added to a cell, one for each that is unhealthy.
+    repeat_excluded: Annotated[int, Field(ge=0, le=schema.MOST_REPETITIONS)] = 0
     # Number of blocks of replays, each with every cell, in a random order of its own.
     sessions: Annotated[int, Field(ge=1)] = 1
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # seed of the order of the replays

@@ -71,7 +71,7 @@ class ExperimentFile:
         Args:
             points: the points, which differ in their policies only.
             workload: the file of their jobs, the same for a policy that resizes no job.
-            real: the keys `testbed` and `repetitions`, as in a file.
+            real: the keys `testbed`, `repetitions` and other ones of replays, as in a file.
 
         Raises:
             InputError: a key is invalid, or the points have processes or outages, which are simulated only.

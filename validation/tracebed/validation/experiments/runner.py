@@ -24,6 +24,7 @@ import pandas as pd
 
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
+from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError, Tolerated, TracebedError
 from tracebed.ground.files import replacing
 from tracebed.ground.table import Table, rows_of, texts
@@ -185,12 +186,14 @@ def gathered(plan: GridPlan, folder: Path, failed: Collection[str]) -> tuple[pd.
 
 
 def _write(file: ExperimentFile, table: pd.DataFrame, folder: Path) -> None:
+    from tracebed.validation.experiments.views.tables import means_table  # workers need no tables
+    from tracebed.validation.latex import write_csv
+
     folder.mkdir(exist_ok=True)
     file.write(folder)
     with replacing(folder / "table.parquet") as stream:
         table.to_parquet(stream, index=False)
-    with replacing(folder / "table.csv") as stream:
-        table.to_csv(stream, index=False)
+    write_csv(table, folder / "table.csv", *([means_table(table)] if len(table) else []))
 
 
 def simulate(cell: SimulatedCell) -> CellResult:
@@ -329,7 +332,7 @@ def forecast_suite(suite: Suite, folder: Path) -> Forecast:
     todo = _remaining(campaign, folder / store.REAL)
     settle_s = campaign.file.experiment.settle_s
     shortest = {name: settle_s + cell.shortest_s for name, cell in campaign.cells.items()}
-    repetitions = sum(campaign.counts[name] for name in campaign.chosen)
+    repetitions = sum(campaign.counts[name] + campaign.more.get(name, 0) for name in campaign.chosen)
     return Forecast(len(suite.cases), repetitions, len(todo), sum(shortest[slot.cell] for slot in todo), to_predict)
 
 
@@ -376,31 +379,68 @@ def replay_campaign(
 ) -> list[Attempt]:
     """Keep the plan, and replay the missing repetitions in order. A repetition that fails does not end the campaign.
 
+    With the key `repeat_excluded`, another repetition is replayed for each unhealthy one, up to this number for each
+    cell, and a repetition that failed is tried once more. A warning names them.
+
     Args:
         output: the output folder, locked by `files.locked_folder`.
         on_progress: called with the number of repetitions done so far, with a fraction during a replay; and with the
             attempt when it has ended.
 
     Returns:
-        The attempts.
+        The last attempt at each repetition.
 
     Raises:
         InputError: the folder has the runs of another campaign.
         KeyboardInterrupt: a signal ended a replay. The next call repeats it and continues.
     """
     folder = output / store.REAL
-    todo = _remaining(campaign, folder)
+    tries = 2 if campaign.file.experiment.repeat_excluded else 1
+    tried: Counter[Slot] = Counter()
+    attempts: dict[Slot, Attempt] = {}
     store.keep_plan(campaign, folder)
-    attempts = []
-    for done, slot in enumerate(todo):
+    while True:
+        campaign = _with_more(campaign, folder)
+        store.keep_plan(campaign, folder)
+        todo = [slot for slot in _remaining(campaign, folder) if tried[slot] < tries]
+        if not todo:
+            return [*attempts.values()]
+        for slot in todo:
 
-        def show(share: float, attempt: Attempt | None = None, done: int = done) -> None:
-            if on_progress is not None:
-                on_progress(done + share, attempt)
+            def show(share: float, attempt: Attempt | None = None, done: int = tried.total()) -> None:
+                if on_progress is not None:
+                    on_progress(done + share, attempt)
 
-        attempts.append(_attempt(campaign, slot, folder, show))
-        show(1.0, attempts[-1])
-    return attempts
+            attempts[slot] = _attempt(campaign, slot, folder, show)
+            show(1.0, attempts[slot])
+            tried[slot] += 1
+
+
+def _with_more(campaign: Campaign, folder: Path) -> Campaign:
+    """Return the campaign with a repetition more for each unhealthy one, as far as the experiment has them repeated."""
+    from tracebed.validation.verdict.health import UNHEALTHY, Health
+
+    # A command beside the replays disturbs them on purpose.
+    most, more = campaign.file.experiment.repeat_excluded, dict(campaign.more)
+    for name, cell in campaign.cells.items() if most else ():
+        if name not in campaign.chosen or (cell.replay is not None and cell.replay.beside):
+            continue
+        runs = [store.run_of(slot, folder) for slot in campaign.order if slot.cell == name]
+        found = [Health.of(run, 0) for run in runs if run is not None]
+        causes = [health.why for health in found if health.state == UNHEALTHY]
+        had, more[name] = more.get(name, 0), min(most, len(causes))
+        if more[name] > had:
+            what = f"{counted(more[name] - had, 'repetition')} more, of at most {most}"
+        elif len(causes) > most:
+            what = f"no more than {most} are replayed in their place (`repeat_excluded`)"
+        else:
+            more[name] = had
+            continue
+        warnings.warn(
+            f"{name}: {len(causes)} of {len(found)} repetitions unhealthy ({causes[-1].partition('; ')[0]}): {what}",
+            stacklevel=3,
+        )
+    return replace(campaign, more={name: count for name, count in more.items() if count})
 
 
 def _attempt(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float], None]) -> Attempt:

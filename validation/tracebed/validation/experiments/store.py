@@ -189,6 +189,7 @@ def keep_plan(campaign: Campaign, folder: Path) -> None:
         "schema": CAMPAIGN_SCHEMA,
         "name": campaign.file.name,
         "repetitions": campaign.counts,
+        "more": dict(campaign.more),
         **{key: getattr(experiment, key) for key in ("sessions", "seed", "settle_s")},
         "cells": {name: cell.settings for name, cell in campaign.cells.items()},
         "order": [asdict(slot) for slot in campaign.order],
@@ -210,7 +211,7 @@ def _changes(earlier: Any, now: Any, place: str = "") -> Iterator[str]:
     """Yield the values that differ between two plans, except what was only added."""
     if isinstance(earlier, dict) and isinstance(now, dict):
         for key in [*earlier, *(key for key in now if key not in earlier)]:
-            if key not in ("order", "name"):  # the order follows from the other keys, the name does not matter
+            if key not in ("order", "name", "more"):  # these follow from the other keys and the runs, or do not matter
                 yield from _changes(earlier.get(key), now.get(key), f"{place}.{key}" if place else key)
     elif earlier != now and not _is_extended(earlier, now, place):
         yield f"{place} was {_value_text(earlier)}, is {_value_text(now)}"
@@ -252,6 +253,11 @@ def read_plan(folder: Path) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"is damaged: {error}", where=str(path), hint="name another folder with -o") from error
     return plan
+
+
+def added(folder: Path) -> dict[str, int]:
+    """Return cell -> number of the repetitions that were added for unhealthy ones to the campaign in `folder`."""
+    return dict(read_plan(folder).get("more", {})) if (folder / PLAN).is_file() else {}
 
 
 def note(attempt: Attempt, folder: Path) -> None:

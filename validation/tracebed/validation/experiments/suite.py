@@ -87,7 +87,7 @@ class _SuiteLoader:
 
     def __init__(self, file: ExperimentFile, output: Path, logs: Mapping[str, Path]) -> None:
         self.file, self.experiment, self.source, self.folder = file, file.experiment, file.source, file.folder
-        self.bases = Bases(file, logs, output)
+        self.bases, self.output = Bases(file, logs, output), output
         self.read: dict[Path, Workload] = {}
 
     def suite(self, points: Sequence[Point], only: Sequence[str]) -> Suite:
@@ -116,7 +116,9 @@ class _SuiteLoader:
         return Suite(
             self.file,
             {name: cell for name, cell in cells.items() if name in chosen},
-            Campaign(self.file, cells, frozenset(chosen)) if experiment.beds else None,
+            Campaign(self.file, cells, frozenset(chosen), store.added(self.output / store.REAL))
+            if experiment.beds
+            else None,
             simulators,
             tolerances,
             noise,
@@ -366,6 +368,6 @@ def cases_of(suite: Suite, predictions: Predictions, folder: Path) -> dict[str, 
 def replayed(suite: Suite, case: str, folder: Path) -> dict[str, Run]:
     """Return name -> run of the repetitions of a case that are done, in the order of execution."""
     assert suite.campaign is not None
-    slots = [slot for slot in suite.campaign.order if slot.cell == case]
+    slots = [slot for slot in store.read_plan(folder / store.REAL)["order"] if slot.cell == case]
     runs = {Path(slot.folder).name: store.run_of(slot, folder / store.REAL) for slot in slots}
     return {name: run for name, run in runs.items() if run is not None}

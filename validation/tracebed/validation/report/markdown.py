@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tracebed.ground.display import cell
+from tracebed.ground.display import cell, counted
+from tracebed.validation.latex import PaperTable
 from tracebed.validation.report.words import percent
 from tracebed.validation.verdict.gate import FAILED, Gate, outcome
 from tracebed.validation.verdict.rule import REASONS, Verdict
@@ -89,6 +90,29 @@ def _row(metric: MetricVerdict, several: bool) -> tuple[str, ...]:
         metric.margin_needed,
         reasons_text(metric),
     )
+
+
+def verdict_table(validation: Validation) -> PaperTable:
+    """Return the verdicts on the gated metrics for a paper: with units, n, and intervals."""
+    several = len(validation.cases) > 1
+    of_case = () if several else ("real, mean", "predicted")
+    heads = ("metric", *of_case, *(SEVERAL if several else SINGLE), "margin", "n", "verdict")
+    rows = []
+    for metric in validation.gated:
+        title, _, *middle, margin, _, _ = _row(metric, several)
+        first, counts = metric.deciding[0], sorted({case.repeats for case in metric.deciding})
+        means = [] if several else [cell(first.real_mean), cell(first.predicted)]
+        n = "-".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        rows.append((title, *means, *middle, margin.removesuffix(", gate"), n, metric.verdict.value))
+    simulator, level = validation.simulator, 100 * (1 - 2 * validation.tolerances.alpha)
+    caption = (
+        f"Predictions of {simulator.name} {simulator.version}".rstrip()
+        + f" ({counted(simulator.runs, 'run')}) and the "
+        f"real runs of {counted(len(validation.cases), 'case')}, n repetitions each. In brackets: the {level:g} % "
+        "interval of the mean error, predicted - real (Student's t over the repetitions). The interval is of these "
+        "workloads, not over seeds of a model."
+    )
+    return PaperTable(heads, rows, caption)
 
 
 def _details(validation: Validation) -> Iterator[tuple[str, str]]:

@@ -159,6 +159,7 @@ def _metric(
     real_runs = len({of_case[case["case"]] for case in deciding})  # cases with the same real runs are one observation
     needed = tolerances["repeats_many" if real_runs >= MANY else "repeats_few"]
     decidable = item["profile_based"] or min((case["repeats"] for case in deciding), default=0) >= needed
+    decidable |= item["verdict"] == Verdict.ACCURATE  # few unhealthy runs leave the verdict to the others
     decidable &= all(
         matching[case["case"]]["unmatched_share"] <= matching[case["case"]]["unmatched_limit"] for case in deciding
     )

@@ -39,7 +39,7 @@ from tracebed.converters.workload import BoolArray, FloatArray, IntArray
 from tracebed.validation.verdict.rule import Reason, Verdict
 
 ROUNDING = 1e-9  # smallest margin, as a share of the values: a margin of 0 accepts rounding errors only
-POWER = 0.8  # power for which `repeats_needed` plans
+POWER = 0.8  # power for which `repeats_needed` plans, and with which the repetitions left by exclusions suffice
 MOST_REPEATS = 1000  # largest number of repetitions that `repeats_needed` returns
 SKEWNESS = 2.0
 """Skewness of the noise that the repetitions may have missed, in addition to the observed one. With it, lognormal noise
@@ -329,27 +329,27 @@ def tost_power(error: float, se: float, df: float, alpha: float, skewness: float
     return float(most / 2 * (weights @ np.maximum(fits, 0.0)))
 
 
-def repeats_needed(samples: Samples, found: Estimate, alpha: float, least: int) -> int | None:
-    """Return the repetitions per case for an accurate verdict with the probability `POWER`; None: unknown or none."""
-    # The error and the noise are taken as they were observed. More than `MOST_REPEATS` are too many.
+def power(samples: Samples, found: Estimate, alpha: float, repeats: int) -> float:
+    """Return the probability of an accurate verdict with `repeats` repetitions of each case; 0 if it is unknown."""
+    # The error and the noise are taken as they were observed.
     each = found.cautious_v * samples.repeats  # variance of one repetition, in squared margins
     skewness = found.skewness * np.sqrt(np.mean(samples.df + 1.0))  # of one repetition of each case
-    error = abs(float(found.mean))
+    error, cases = abs(float(found.mean)), len(each)
     if np.isnan(each).any() or error >= 1 or bool(found.outlier):
-        return None
-    cases = len(each)
+        return 0.0
+    v, df = _sum(*_by_real_run(each / repeats, np.full(cases, repeats - 1.0), samples.real_run))
+    return tost_power(error, float(np.sqrt(v)) / cases, float(df), alpha, float(skewness / np.sqrt(repeats)))
 
-    def enough(repeats: int) -> bool:
-        v, df = _sum(*_by_real_run(each / repeats, np.full(cases, repeats - 1.0), samples.real_run))
-        skewed = float(skewness / np.sqrt(repeats))
-        return tost_power(error, float(np.sqrt(v)) / cases, float(df), alpha, skewed) >= POWER
 
-    if not enough(MOST_REPEATS):
+def repeats_needed(samples: Samples, found: Estimate, alpha: float, least: int) -> int | None:
+    """Return the repetitions per case for an accurate verdict with the probability `POWER`; None: unknown or none."""
+    # More than `MOST_REPEATS` are too many.
+    if power(samples, found, alpha, MOST_REPEATS) < POWER:
         return None
     low, high = least - 1, MOST_REPEATS
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        low, high = (low, middle) if power(samples, found, alpha, middle) >= POWER else (middle, high)
     return high
 
 

@@ -14,13 +14,24 @@ from tracebed.ground.errors import InputError
 from tracebed.validation.metrics import Margin, MeasuredRun, Metric, all_metrics, summarize
 from tracebed.validation.verdict.cases import Case, Membership, memberships
 from tracebed.validation.verdict.comparison import check_sides, copied_run_times, imposed, match, time_compression
-from tracebed.validation.verdict.decision import Estimate, Samples, decide, estimate, rejected, third_moment
+from tracebed.validation.verdict.decision import (
+    POWER,
+    Estimate,
+    Samples,
+    decide,
+    estimate,
+    power,
+    rejected,
+    third_moment,
+)
 from tracebed.validation.verdict.noise import MetricNoise, NoiseProfile
 from tracebed.validation.verdict.rule import Reason, Verdict
 from tracebed.validation.verdict.screening import Repetition, different_states, screen
 from tracebed.validation.verdict.tolerances import Tolerances
 
 Figures = dict[str, Any]  # the dictionary of `metrics` of a run
+FEW = 0.1
+"""Largest share of unhealthy runs that may leave the verdict to the others (docs/explanation/verdict.md)."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +209,13 @@ def real_runs(cases: Iterable[MeasuredCase]) -> int:
     return len({each.member.real_run for each in cases})
 
 
+def few_excluded(cases: Sequence[MeasuredCase], needed: int) -> bool:
+    """Return whether some, but few, runs are unhealthy, and no case lacks more than one needed repetition."""
+    unfit = sum(each.unfit for each in cases)
+    few = 0 < unfit <= FEW * (unfit + sum(each.healthy for each in cases))
+    return few and all(each.healthy >= needed - 1 for each in cases)
+
+
 def _with_verdict(item: Judgment, inaccurate: bool) -> Judgment:
     """Return the judgment with its verdict; `reasons` has those that forbid the verdict accurate until then."""
     verdict, reasons = decide(item.estimate, inaccurate)
@@ -233,10 +251,14 @@ def _judged(
     samples = shown.first(len(deciding))
     measured = not any(each.copied or any(imposed(run.info) for run in each.case.real) for each in deciding)
     evidence = measured or not metric.of_run_times
+    found = estimate(samples, tolerances.alpha, tolerances.kappa)
     profile_based = noise is not None and any(each.healthy < needed for each in deciding)
     reasons = common_reasons(deciding, tolerances, profile_based=profile_based)
     if not np.isfinite(samples.predicted - samples.real).all():
         reasons.add(Reason.NOT_DEFINED)
+    left = int(samples.repeats.min())
+    if few_excluded(deciding, needed) and power(samples, found, tolerances.alpha, left) >= POWER:
+        reasons.discard(Reason.UNHEALTHY)
     return Judgment(
         metric=metric,
         margin=margin,
@@ -245,7 +267,7 @@ def _judged(
         cases=tuple(defined),
         shown=shown,
         samples=samples,
-        estimate=estimate(samples, tolerances.alpha, tolerances.kappa),
+        estimate=found,
         compression=np.array([each.compression if metric.unit == "s" else 1.0 for each in deciding]),
         decidable=not reasons,
         profile_based=profile_based,

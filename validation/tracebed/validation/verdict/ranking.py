@@ -407,6 +407,7 @@ def compare_policies(
     _check(runs)
     tolerances = Tolerances.default()
     repetitions, figures = {}, {}
+    least = min(map(len, runs.values()))
     for policy, own in runs.items():
         summaries = [summarize(MeasuredRun(run, tau)) for run in own]
         names = [f"rep-{number:02d}" for number in range(1, len(own) + 1)]
@@ -417,7 +418,7 @@ def compare_policies(
             raise InputError(f"{policy} has no real run that can be compared: {why}", hint="repeat the replays")
         compared = [name for name, metric in all_metrics().items() if metric.margin]
         values = {name: np.array([each[name] for each in summaries], dtype=float) for name in compared}
-        figures[policy] = {name: np.where(used, each, np.nan) for name, each in values.items()}
+        figures[policy] = {name: in_place(np.where(used, each, np.nan), least) for name, each in values.items()}
     first, *others = figures
     differences = {
         policy: {
@@ -433,6 +434,19 @@ def compare_policies(
     if predicted and (missing := [policy for policy in others if policy not in simulated]):
         warnings.append(f"no simulated gain of {', '.join(missing)}: {first} or this policy has no prediction")
     return PolicyComparison(workload, repetitions, differences, warnings, simulated)
+
+
+def in_place(values: FloatArray, number: int) -> FloatArray:
+    """Return the values of `number` repetitions: those that were added are in the place of excluded ones, NaN.
+
+    If more were added than excluded, all values are returned, which are no pairs then.
+    """
+    kept, added = values[:number].copy(), values[number:]
+    added, gaps = added[~np.isnan(added)], np.flatnonzero(np.isnan(kept))
+    if len(added) > len(gaps):
+        return values
+    kept[gaps[: len(added)]] = added
+    return kept
 
 
 def _simulated(first: str, predicted: Mapping[str, Sequence[Run]], tau: float) -> dict[str, dict[str, Difference]]:
