@@ -281,10 +281,10 @@ HOT static void slots_usable(struct slots *p, int64_t start, int64_t limit, cons
     for (int64_t w = 0; w < words; w++) usable[w] = a[w] & b[w] & among[w];
 }
 
-/* The end of the last slot from `start` to `start + limit` with fewer than `needed` nodes; `start`: none. */
-static int64_t slots_scarce(const struct slots *p, int64_t start, int64_t limit, int64_t needed) {
+/* The end of the last slot from `start` to `start + limit` with fewer than `needed` nodes `among`; `start`: none. */
+static int64_t slots_scarce(const struct slots *p, int64_t start, int64_t limit, int64_t needed, const uint64_t *among) {
     for (int64_t first = slot_after(p, start), k = slot_from(p, start + limit) - 1; k >= first; k--)
-        if (p->slot[k].size < needed) return p->slot[k].end;
+        if (common(p->words, p->slot[k].nodes, among) < needed) return p->slot[k].end;
     return start;
 }
 

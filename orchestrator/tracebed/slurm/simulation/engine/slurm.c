@@ -1120,6 +1120,15 @@ static int64_t next_holding(struct engine *e, int64_t k) {
     return e->running_count;
 }
 
+/* The last running job before `k` that holds any usable node. There is one. */
+static int64_t last_holding(struct engine *e, int64_t k) {
+    summarize(e);
+    for (k--; !holds_usable(e, &e->running[k]); k--)
+        if (k % BLOCK == 0)
+            while (!meet(e->words, e->held + (k / BLOCK - 1) * e->words, e->usable)) k -= BLOCK;
+    return k;
+}
+
 /* The start of a job if the last job of its group ends at `last`. */
 static int64_t start_after(const struct engine *e, int64_t last, int64_t now) {
     int64_t killed = last + e->s->kill_wait_s;
@@ -1194,6 +1203,10 @@ static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t 
     int64_t k = next_holding(e, ended);
     if (k == count) return -1;
     int64_t barrier = (running[k].end / WINDOW_S + 1) * WINDOW_S;
+    if (k < least - 1) { /* the groups before that of the last job that has to end change nothing */
+        k = last_holding(e, least - 1) + 1;
+        while (running[k].end > barrier + window) window *= 2;
+    }
     while (k < count) {
         int64_t until = newer && latest && latest < barrier + window ? latest : barrier + window;
         int64_t closing = ended_until(e, until) - 1, last = next_holding(e, closing > k ? closing : k), end = last;
@@ -1204,7 +1217,7 @@ static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t 
             if (last < k) return -1;
         }
         if (latest && running[last].end > latest) return -1;
-        if (end >= least - 1 && fits_after(e, v, job, end, &room)) return start_after(e, running[last].end, now);
+        if (fits_after(e, v, job, end, &room)) return start_after(e, running[last].end, now);
         k = end + 1;
         window = next_window(window, barrier, k < count ? running[k].end : 0);
     }
@@ -1262,6 +1275,7 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now, int64_t earliest
     gather(e, job);
     int64_t later = earliest, unit = s->bf_resolution, first = -1, scarce = -1, needed = nodes_for(e, job);
     const uint64_t *partition = e->partition_nodes + s->partition[job] * e->words;
+    const uint64_t *eligible = s->eligible + s->set[job] * e->words;
     int step = e->classes[s->class[job]].step && !e->candidate_count;
     slots_next_job(&e->slots);
     for (;;) {
@@ -1273,14 +1287,17 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now, int64_t earliest
             if (later <= since) return -1;
             continue; /* no nodes suffice until then */
         }
-        if (since >= scarce) scarce = slots_scarce(&e->slots, since, e->limit[job], needed);
         int fits = since >= scarce;
-        if (fits) slots_usable(&e->slots, since, e->limit[job], s->eligible + s->set[job] * e->words, e->usable);
+        if (fits) slots_usable(&e->slots, since, e->limit[job], eligible, e->usable);
+        if (fits && nodes_in(e->words, e->usable) < needed) {
+            scarce = slots_scarce(&e->slots, since, e->limit[job], needed, eligible);
+            fits = 0;
+        }
         if (fits && has_bookings(e)) {
             open_nodes(e, job, since, now, e->open);
             for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
+            fits = nodes_in(e->words, e->usable) >= needed;
         }
-        fits = fits && nodes_in(e->words, e->usable) >= needed;
         if (fits && step && later && since > now) fits = soon(e, job, later);
         if (fits) {
             int64_t start = first_start(e, job, now, since, later);
