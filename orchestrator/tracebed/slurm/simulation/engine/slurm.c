@@ -163,7 +163,8 @@ struct engine {
     struct free_resources free, expected, empty;
     struct running *running; int64_t running_count; int64_t *due; /* expected end of each running job */
     struct holders *holders; uint64_t *alone; /* the nodes that one job holds */
-    uint64_t *held; int64_t held_room, held_at; /* the nodes that each BLOCK running jobs hold, and the change of nodes they know */ uint32_t *version; /* of each node */
+    uint64_t *held; int64_t held_room, held_at; /* the nodes that each BLOCK running jobs hold, and the change of nodes they know */
+    uint32_t *version; /* of each node */
     int32_t *changed; int64_t change_count, change_room; /* the nodes whose free resources have changed, as a ring */
     struct view *views; int64_t view_count, stride /* see `order_nodes` */; struct class *classes;
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
@@ -609,15 +610,9 @@ static void insert_running(struct engine *e, int32_t job) {
     e->running[k] = own;
 }
 
-/* The place of `job`, whose expected end is `end`, among the running jobs. */
-static int64_t place_of(const struct engine *e, int64_t end, int32_t job) {
-    FIRST(place, e->running_count, !earlier(e->running[place].end, e->running[place].job, end, job))
-    return place;
-}
-
 static void remove_running(struct engine *e, int32_t job) {
-    int64_t low = place_of(e, e->due[job], job);
-    memmove(e->running + low, e->running + low + 1, (size_t)(--e->running_count - low) * sizeof *e->running);
+    FIRST(place, e->running_count, !earlier(e->running[place].end, e->running[place].job, e->due[job], job))
+    memmove(e->running + place, e->running + place + 1, (size_t)(--e->running_count - place) * sizeof *e->running);
 }
 
 /* When slurmctld kills a job with the limit `most` that started at `instant`; it tolerates `allowed` seconds. */
@@ -1098,7 +1093,7 @@ static int holds_usable(const struct engine *e, const struct running *own) {
 
 /* Bring up to date which nodes each BLOCK of running jobs hold. */
 static void summarize(struct engine *e) {
-    if (e->held_at == e->change_count) return;
+    if (e->held_at == e->change_count || !e->running_count) return;
     int64_t words = (e->running_count + BLOCK - 1) / BLOCK * e->words;
     if (!grow((void **)&e->held, &e->held_room, words, sizeof *e->held)) { e->out_of_memory = 1; return; }
     e->held_at = e->change_count;
@@ -1120,9 +1115,8 @@ static int64_t next_holding(struct engine *e, int64_t k) {
     return e->running_count;
 }
 
-/* The last running job before `k` that holds any usable node. There is one. */
-static int64_t last_holding(struct engine *e, int64_t k) {
-    summarize(e);
+/* The last running job before `k` that holds any usable node. There is one, and the summary is up to date. */
+static int64_t last_holding(const struct engine *e, int64_t k) {
     for (k--; !holds_usable(e, &e->running[k]); k--)
         if (k % BLOCK == 0)
             while (!meet(e->words, e->held + (k / BLOCK - 1) * e->words, e->usable)) k -= BLOCK;
