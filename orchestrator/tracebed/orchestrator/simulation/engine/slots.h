@@ -26,6 +26,7 @@ struct slot {
     uint64_t *nodes; /* without a reservation */
     uint64_t *since_now; /* without a reservation in this slot and all before */
     uint64_t *until; /* without a reservation in this slot and those before `middle` */
+    int64_t size; /* number of `nodes` */
     int more; /* whether the next slot has additional nodes */
 };
 
@@ -35,6 +36,7 @@ struct slots {
     const uint64_t *everything;
     int64_t middle, after; /* see `slots_usable` */
     uint64_t *rest;
+    int32_t *where; /* the words in which the nodes of a reservation are */
     int newer; /* whether the rules are those of a newer Slurm */
     int failed; /* out of memory */
 };
@@ -55,6 +57,13 @@ HOT static int64_t common(int64_t words, const uint64_t *a, const uint64_t *b) {
     int64_t count = 0;
     for (int64_t w = 0; w < words; w++) count += __builtin_popcountll(a[w] & b[w]);
     return count;
+}
+
+/* Whether two masks have a node in common. */
+HOT static int meet(int64_t words, const uint64_t *a, const uint64_t *b) {
+    uint64_t both = 0;
+    for (int64_t w = 0; w < words; w++) both |= a[w] & b[w];
+    return both != 0;
 }
 
 /* Pick `count` of the nodes `able` with little fragmentation, as `best_fit` in scheduling/node_masks.py. `blocks` is
@@ -101,7 +110,7 @@ static void best_fit(int64_t words, const uint64_t *able, int64_t count, uint64_
 
 static void slots_close(struct slots *p) {
     for (int64_t k = 0; k < p->room; k++) free(p->slot[k].nodes);
-    free(p->slot), free(p->rest);
+    free(p->slot), free(p->rest), free(p->where);
 }
 
 static struct slot *slot_new(struct slots *p, int64_t where) {
@@ -114,7 +123,7 @@ static struct slot *slot_new(struct slots *p, int64_t where) {
         for (; p->room < room; p->room++) {
             uint64_t *masks = malloc(3 * size);
             if (!masks) { p->failed = 1; return NULL; }
-            larger[p->room] = (struct slot){0, 0, masks, masks + p->words, masks + 2 * p->words, 0};
+            larger[p->room] = (struct slot){0, 0, masks, masks + p->words, masks + 2 * p->words, 0, 0};
         }
     }
     struct slot spare = p->slot[p->count];
@@ -133,12 +142,14 @@ static void slots_begin(
     p->everything = everything;
     p->newer = release >= NEWER;
     p->count = 0;
-    if (!p->rest && !(p->rest = malloc(size))) { p->failed = 1; return; }
+    if (!p->rest) p->rest = malloc(size), p->where = malloc((size_t)words * sizeof *p->where);
+    if (!p->rest || !p->where) { p->failed = 1; return; }
     struct slot *all = slot_new(p, 0);
     if (!all) return;
     all->begin = now;
     all->end = end;
     all->more = 0;
+    all->size = nodes_in(words, everything);
     memcpy(all->nodes, everything, size);
     memcpy(all->since_now, everything, size);
 }
@@ -160,9 +171,27 @@ static void slot_cut(struct slots *p, int64_t at) {
     memcpy(new->since_now, old->since_now, size);
     new->begin = at;
     new->end = old->end;
+    new->size = old->size;
     new->more = old->more;
     old->end = at;
     old->more = 0;
+}
+
+/* The words in which `nodes` are, in `p->where`; return their number. */
+static int64_t slots_where(const struct slots *p, const uint64_t *nodes) {
+    int64_t count = 0;
+    for (int64_t w = 0; w < p->words; w++)
+        if (nodes[w]) p->where[count++] = (int32_t)w;
+    return count;
+}
+
+/* Whether the slot after slot `k` has additional nodes. */
+static int slot_more(const struct slots *p, int64_t k) {
+    const struct slot *own = &p->slot[k];
+    if (k + 1 == p->count || own[1].size > own->size) return k + 1 < p->count;
+    for (int64_t w = 0; w < p->words; w++)
+        if (own[1].nodes[w] & ~own->nodes[w]) return 1;
+    return 0;
 }
 
 /* Reserve `nodes` from `start` to `end`. Adjacent slots with equal nodes become one; only those at the reservation
@@ -171,27 +200,28 @@ HOT static void slots_reserve(struct slots *p, int64_t start, int64_t end, const
     if (end <= start) return;
     slot_cut(p, start);
     slot_cut(p, end);
-    int64_t first = slot_after(p, start), after = first;
+    int64_t first = slot_after(p, start), after = first, words = slots_where(p, nodes);
     for (int64_t k = first; k < p->count; k++) {
         struct slot *own = &p->slot[k];
-        for (int64_t w = 0; w < p->words; w++) own->since_now[w] &= ~nodes[w];
+        for (int64_t n = 0; n < words; n++) own->since_now[p->where[n]] &= ~nodes[p->where[n]];
         if (own->begin >= end) continue;
         after = k + 1;
-        for (int64_t w = 0; w < p->words; w++) own->nodes[w] &= ~nodes[w];
+        for (int64_t n = 0; n < words; n++) {
+            int32_t w = p->where[n];
+            own->size -= __builtin_popcountll(own->nodes[w] & nodes[w]);
+            own->nodes[w] &= ~nodes[w];
+        }
     }
     for (int64_t k = after < p->count ? after : p->count - 1; k >= (first ? first : 1); k--) {
-        if (memcmp(p->slot[k - 1].nodes, p->slot[k].nodes, (size_t)p->words * sizeof(uint64_t))) continue;
+        if (p->slot[k - 1].size != p->slot[k].size ||
+            memcmp(p->slot[k - 1].nodes, p->slot[k].nodes, (size_t)p->words * sizeof(uint64_t))) continue;
         struct slot spare = p->slot[k];
         p->slot[k - 1].end = spare.end;
         p->count--;
         memmove(p->slot + k, p->slot + k + 1, (size_t)(p->count - k) * sizeof *p->slot);
         p->slot[p->count] = spare;
     }
-    for (int64_t k = first ? first - 1 : 0; k <= after && k < p->count; k++) {
-        struct slot *own = &p->slot[k];
-        own->more = 0;
-        for (int64_t w = 0; w < p->words && k + 1 < p->count && !own->more; w++) own->more = (own[1].nodes[w] & ~own->nodes[w]) != 0;
-    }
+    for (int64_t k = first ? first - 1 : 0; k <= after && k < p->count; k++) p->slot[k].more = slot_more(p, k);
 }
 
 /* Whether the slot after `own` has additional nodes `among` (null: any). */
@@ -251,10 +281,18 @@ HOT static void slots_usable(struct slots *p, int64_t start, int64_t limit, cons
     for (int64_t w = 0; w < words; w++) usable[w] = a[w] & b[w] & among[w];
 }
 
+/* The end of the last slot from `start` to `start + limit` with fewer than `needed` nodes `among`; `start`: none. */
+static int64_t slots_scarce(const struct slots *p, int64_t start, int64_t limit, int64_t needed, const uint64_t *among) {
+    for (int64_t first = slot_after(p, start), k = slot_from(p, start + limit) - 1; k >= first; k--)
+        if (common(p->words, p->slot[k].nodes, among) < needed) return p->slot[k].end;
+    return start;
+}
+
 /* Whether some of `nodes` are reserved between `start` and `end`. */
-HOT static int slots_overlap(const struct slots *p, int64_t start, int64_t end, const uint64_t *nodes) {
+static int slots_overlap(const struct slots *p, int64_t start, int64_t end, const uint64_t *nodes) {
+    int64_t words = slots_where(p, nodes);
     for (int64_t k = slot_after(p, start); k < p->count && p->slot[k].begin < end; k++)
-        for (int64_t w = 0; w < p->words; w++)
-            if (nodes[w] & ~p->slot[k].nodes[w]) return 1;
+        for (int64_t n = 0; n < words; n++)
+            if (nodes[p->where[n]] & ~p->slot[k].nodes[p->where[n]]) return 1;
     return 0;
 }

@@ -102,7 +102,7 @@ enum { ENDED, KILLED, PREEMPTED, LOST }; /* fates */
 enum { BACK, DRAINED, DOWN };              /* what becomes of a node */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
-enum { SCANNED = 16 }; /* running jobs that are tried one by one */
+enum { BLOCK = 32 }; /* running jobs whose nodes are summarized */
 enum { STRIDE = 32, MANY = 8192 }; /* nodes between two masks of an order of nodes, for each so many nodes of the cluster */
 enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
 enum { CANCEL, REQUEUE, SUSPEND };    /* what happens to a preempted job */
@@ -162,7 +162,9 @@ struct engine {
     struct bits *bits; int64_t bits_count, bits_room; int64_t *bits_first; int32_t *bits_size; /* the same nodes */
     struct free_resources free, expected, empty;
     struct running *running; int64_t running_count; int64_t *due; /* expected end of each running job */
-    struct holders *holders; uint64_t *alone; /* the nodes that one job holds */ uint32_t *version; /* of each node */
+    struct holders *holders; uint64_t *alone; /* the nodes that one job holds */
+    uint64_t *held; int64_t held_room, held_at; /* the nodes that each BLOCK running jobs hold, and the change of nodes they know */
+    uint32_t *version; /* of each node */
     int32_t *changed; int64_t change_count, change_room; /* the nodes whose free resources have changed, as a ring */
     struct view *views; int64_t view_count, stride /* see `order_nodes` */; struct class *classes;
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
@@ -608,15 +610,9 @@ static void insert_running(struct engine *e, int32_t job) {
     e->running[k] = own;
 }
 
-/* The place of `job`, whose expected end is `end`, among the running jobs. */
-static int64_t place_of(const struct engine *e, int64_t end, int32_t job) {
-    FIRST(place, e->running_count, !earlier(e->running[place].end, e->running[place].job, end, job))
-    return place;
-}
-
 static void remove_running(struct engine *e, int32_t job) {
-    int64_t low = place_of(e, e->due[job], job);
-    memmove(e->running + low, e->running + low + 1, (size_t)(--e->running_count - low) * sizeof *e->running);
+    FIRST(place, e->running_count, !earlier(e->running[place].end, e->running[place].job, e->due[job], job))
+    memmove(e->running + place, e->running + place + 1, (size_t)(--e->running_count - place) * sizeof *e->running);
 }
 
 /* When slurmctld kills a job with the limit `most` that started at `instant`; it tolerates `allowed` seconds. */
@@ -1069,8 +1065,22 @@ static int64_t soonest(struct engine *e, int32_t job) {
 
 /* Whether enough of the usable nodes have room for `job`, a request of a step, until `latest`. */
 static int soon(struct engine *e, int32_t job, int64_t latest) {
-    int64_t needed = nodes_for(e, job);
-    return able_after(e, view_of(e, job), ended_until(e, latest), needed, e->later) >= needed;
+    const struct view *v = view_of(e, job);
+    int64_t needed = nodes_for(e, job), ended = ended_until(e, latest);
+    FIRST(more, v->order_count, v->order_at[more] >= ended)
+    if (v->count + more < needed) return 0;
+    int64_t step = more / e->stride, count = common(e->words, v->steps + step * e->words, e->usable);
+    for (int64_t k = step * e->stride; k < more && count < needed; k++) count += has(e->usable, v->order[k]);
+    return count >= needed;
+}
+
+/* After the end of how many running jobs `needed` usable nodes have room for requests of a step; too many: never. */
+static int64_t sufficient(const struct engine *e, const struct view *v, int64_t needed) {
+    FIRST(step, v->order_count / e->stride + 1, common(e->words, v->steps + step * e->words, e->usable) >= needed)
+    if (!step) return 0;
+    int64_t k = (step - 1) * e->stride, count = common(e->words, v->steps + (step - 1) * e->words, e->usable);
+    for (; k < v->order_count && count < needed; k++) count += has(e->usable, v->order[k]);
+    return count < needed ? e->running_count + 1 : v->order_at[k - 1] + 1;
 }
 
 /* Whether a running job holds any usable node. */
@@ -1081,23 +1091,36 @@ static int holds_usable(const struct engine *e, const struct running *own) {
     return 0;
 }
 
-/* The first running job from `k` on that holds any usable node; their number: none. If it is not one of the next ones,
- * the usable nodes are few, and their holders are compared. */
-static int64_t next_holding(const struct engine *e, int64_t k) {
-    for (int64_t most = k + SCANNED; k < e->running_count && k < most; k++)
-        if (holds_usable(e, &e->running[k])) return k;
-    if (k >= e->running_count) return e->running_count;
-    struct running from = e->running[k];
-    const struct holder *first = NULL;
-    for (int64_t w = 0; w < e->words; w++)
-        for (uint64_t left = e->usable[w]; left; left &= left - 1) {
-            const struct holders *of = &e->holders[64 * w + __builtin_ctzll(left)];
-            int32_t at = 0;
-            while (at < of->count && earlier(of->list[at].end, of->list[at].job, from.end, from.job)) at++;
-            const struct holder *own = &of->list[at];
-            if (at < of->count && (!first || earlier(own->end, own->job, first->end, first->job))) first = own;
-        }
-    return first ? place_of(e, first->end, first->job) : e->running_count;
+/* Bring up to date which nodes each BLOCK of running jobs hold. */
+static void summarize(struct engine *e) {
+    if (e->held_at == e->change_count || !e->running_count) return;
+    int64_t words = (e->running_count + BLOCK - 1) / BLOCK * e->words;
+    if (!grow((void **)&e->held, &e->held_room, words, sizeof *e->held)) { e->out_of_memory = 1; return; }
+    e->held_at = e->change_count;
+    memset(e->held, 0, (size_t)words * sizeof *e->held);
+    for (int64_t k = 0; k < e->running_count; k++) {
+        const struct bits *bits = bits_of(e, &e->running[k]);
+        for (int32_t b = 0; b < e->running[k].words; b++) e->held[k / BLOCK * e->words + bits[b].word] |= bits[b].nodes;
+    }
+}
+
+/* The first running job from `k` on that holds any usable node; their number: none. */
+static int64_t next_holding(struct engine *e, int64_t k) {
+    summarize(e);
+    for (; k < e->running_count && !e->out_of_memory; k++) {
+        if (k % BLOCK == 0)
+            while (k < e->running_count && !meet(e->words, e->held + k / BLOCK * e->words, e->usable)) k += BLOCK;
+        if (k < e->running_count && holds_usable(e, &e->running[k])) return k;
+    }
+    return e->running_count;
+}
+
+/* The last running job before `k` that holds any usable node. There is one, and the summary is up to date. */
+static int64_t last_holding(const struct engine *e, int64_t k) {
+    for (k--; !holds_usable(e, &e->running[k]); k--)
+        if (k % BLOCK == 0)
+            while (!meet(e->words, e->held + (k / BLOCK - 1) * e->words, e->usable)) k -= BLOCK;
+    return k;
 }
 
 /* The start of a job if the last job of its group ends at `last`. */
@@ -1158,18 +1181,26 @@ static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t 
     const struct running *running = e->running;
     int64_t count = e->running_count, window = WINDOW_S;
     int newer = e->slots.newer;
+    int64_t least = 0; /* of running jobs that end before the start */
     struct room room = {0, 0, 0};
-    if (e->classes[v->class].step) order_nodes(e, v);
-    else {
+    if (e->classes[v->class].step) {
+        order_nodes(e, v);
+        if (e->classes[v->class].unit) least = sufficient(e, v, nodes_for(e, job));
+        if (least > count || (least && latest && running[least - 1].end > latest)) return -1;
+    } else {
         order_growth(e, v);
         for (int64_t w = 0; w < e->words; w++)
             for (uint64_t left = e->usable[w] & v->able[w]; left; left &= left - 1, room.nodes++)
                 room.cores += v->cores[64 * w + __builtin_ctzll(left)];
     }
-    if (ended && fits_after(e, v, job, ended - 1, &room)) return now;
+    if (ended && ended >= least && fits_after(e, v, job, ended - 1, &room)) return now;
     int64_t k = next_holding(e, ended);
     if (k == count) return -1;
     int64_t barrier = (running[k].end / WINDOW_S + 1) * WINDOW_S;
+    if (k < least - 1) { /* the groups before that of the last job that has to end change nothing */
+        k = last_holding(e, least - 1) + 1;
+        while (running[k].end > barrier + window) window *= 2;
+    }
     while (k < count) {
         int64_t until = newer && latest && latest < barrier + window ? latest : barrier + window;
         int64_t closing = ended_until(e, until) - 1, last = next_holding(e, closing > k ? closing : k), end = last;
@@ -1236,8 +1267,9 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t s
 static int64_t plan(struct engine *e, int32_t job, int64_t now, int64_t earliest) {
     const struct setup *s = e->s;
     gather(e, job);
-    int64_t later = earliest, unit = s->bf_resolution, first = -1;
+    int64_t later = earliest, unit = s->bf_resolution, first = -1, scarce = -1, needed = nodes_for(e, job);
     const uint64_t *partition = e->partition_nodes + s->partition[job] * e->words;
+    const uint64_t *eligible = s->eligible + s->set[job] * e->words;
     int step = e->classes[s->class[job]].step && !e->candidate_count;
     slots_next_job(&e->slots);
     for (;;) {
@@ -1249,12 +1281,17 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now, int64_t earliest
             if (later <= since) return -1;
             continue; /* no nodes suffice until then */
         }
-        slots_usable(&e->slots, since, e->limit[job], s->eligible + s->set[job] * e->words, e->usable);
-        if (has_bookings(e)) {
+        int fits = since >= scarce;
+        if (fits) slots_usable(&e->slots, since, e->limit[job], eligible, e->usable);
+        if (fits && nodes_in(e->words, e->usable) < needed) {
+            scarce = slots_scarce(&e->slots, since, e->limit[job], needed, eligible);
+            fits = 0;
+        }
+        if (fits && has_bookings(e)) {
             open_nodes(e, job, since, now, e->open);
             for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
+            fits = nodes_in(e->words, e->usable) >= needed;
         }
-        int fits = nodes_in(e->words, e->usable) >= s->fewest[job];
         if (fits && step && later && since > now) fits = soon(e, job, later);
         if (fits) {
             int64_t start = first_start(e, job, now, since, later);
@@ -1684,7 +1721,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct results *results) 
     for (int k = 0; k < PIECES; k++) free(pieces[k]);
     end_shares(&e->shares);
     slots_close(&e->slots);
-    free(e->events), free(e->bits);
+    free(e->events), free(e->bits), free(e->held);
     if (has_layer(e)) close_layer(e);
     if (has_power(e)) close_power(e);
     *results = (struct results){
