@@ -191,7 +191,6 @@ class CompiledSimulator:
             raise ValueError(reason)
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets)
-        self.record = ScheduleRecord(jobs)
         self._shares = shares(policy)
         self._visible = seen = _with_visible_sizes(policy, jobs)
         scheduling, timing = setup.scheduling, setup.timing
@@ -270,6 +269,8 @@ class CompiledSimulator:
             if status == "NO_MEMORY":
                 raise MemoryError("the compiled engine cannot allocate memory")
             assert status == "DONE", "no reservation is possible"
+            self._setup = None
+            self.record = ScheduleRecord(self.jobs)  # only now, since it takes as much memory as the jobs
             self._copy_results(library.results(engine))
         finally:
             library.free(engine)
