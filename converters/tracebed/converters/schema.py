@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tracebed.converters.requests import parse_requests
 from tracebed.ground.bounds import MAX_EXACT, MAX_SIZE
 from tracebed.ground.errors import InputError
-from tracebed.ground.table import BoolArray, Packed, Table, Texts, codes_of, column, numbers, packed, texts, word
+from tracebed.ground.table import BoolArray, Packed, Table, Texts, column, encoded, numbers, packed, texts, word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -235,7 +235,7 @@ def _ascend(ids: Texts) -> bool:
 
 def duplicated(ids: Texts) -> BoolArray:
     """Return whether each id occurs in an earlier row."""
-    codes = codes_of(ids)[0]
+    codes = encoded(ids)[0]
     return np.asarray(codes < np.maximum.accumulate(np.append(0, codes + 1))[:-1])
 
 

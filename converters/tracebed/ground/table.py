@@ -99,11 +99,10 @@ def packed_arrow(values: pa.ChunkedArray) -> Any:
 
 def _packed_texts(values: pa.ChunkedArray) -> Any:
     """Return texts, or the dictionary of some, as `Packed` if many are equal; else as they are."""
-    encoded = pa.types.is_dictionary(values.type)
-    if not encoded:
+    if not pa.types.is_dictionary(values.type):
         if values.null_count or values.get_total_buffer_size() < len(values):
             return values
-        if len(codes_of(values[:PACKED_FROM])[1]) > PACKED_FROM // 2:
+        if len(encoded(values[:PACKED_FROM])[1]) > PACKED_FROM // 2:
             return values
         values = pc.dictionary_encode(values)
     whole = values.unify_dictionaries()
@@ -399,12 +398,17 @@ def ascending(column: Texts) -> IntArray:
 
 def codes_of(column: Texts) -> tuple[IntArray, list[str]]:
     """Return the number of each text, in the order in which they occur first (-1: missing), and the different texts."""
-    encoded = pc.dictionary_encode(column)
-    encoded = encoded.unify_dictionaries() if encoded.num_chunks > 1 else encoded
-    if not encoded.num_chunks:
-        return np.empty(0, dtype=np.int64), []
-    codes = _numbered(pa.chunked_array([part.indices for part in encoded.chunks]))
-    return codes, strings(texts(encoded.chunk(0).dictionary))
+    codes, words = encoded(column)
+    return codes, strings(words)
+
+
+def encoded(column: Texts) -> tuple[IntArray, Texts]:
+    """Return the same as `codes_of`, with the different texts as a column: many take much memory as a list."""
+    whole = pc.dictionary_encode(column)
+    whole = whole.unify_dictionaries() if whole.num_chunks > 1 else whole
+    if not whole.num_chunks:
+        return np.empty(0, dtype=np.int64), repeated("", 0)
+    return _numbered(pa.chunked_array([part.indices for part in whole.chunks])), texts(whole.chunk(0).dictionary)
 
 
 def counts_of(column: Texts) -> dict[str, int]:

@@ -195,6 +195,7 @@ class CompiledSimulator:
         self._visible = seen = _with_visible_sizes(policy, jobs)
         scheduling, timing = setup.scheduling, setup.timing
         curve, speedup = _curves(seen, len(cores))
+        run_time, work = jobs.column("run_time"), jobs.work_s
         needs_cores = self._shares or min(cores, default=0) < np.max(jobs.column("cores"), initial=0)
         library, form = _library(), form_of(policy)
         assert library is not None and form is not None  # no obstacle
@@ -204,8 +205,8 @@ class CompiledSimulator:
                 "jobs": len(jobs),
                 "nodes": len(cores),
                 "submit": jobs.column("submit"),
-                "run_time": jobs.column("run_time"),
-                "work": jobs.work_s,
+                "run_time": work if np.array_equal(work, run_time) else run_time,
+                "work": work,
                 "limit": jobs.column("limit"),
                 "requested": jobs.column("nodes"),
                 "low": seen.column("low"),
@@ -354,6 +355,8 @@ def _curves(jobs: Jobs, total: int) -> tuple[Array, Array]:
     values: list[float] = []
     begins: list[int] = []
     functions, number = jobs.speedups
+    if not functions:
+        return np.zeros(len(jobs), dtype=np.int64), np.array(values)
     for speedup, (low, top) in zip(functions, _sizes(jobs, total), strict=True):
         begins.append(len(values) - low)
         values += [speedup(nodes) for nodes in range(low, top + 1)]
