@@ -179,15 +179,14 @@ def _names(table: pd.DataFrame | pa.Table) -> list[Any]:
 def column_in(table: Any, name: Any, where: str | None = None) -> Any:
     """Return a column of the table of a user, converted to its dtype; a missing value is the default of the column."""
     kept = table.kept(name) if isinstance(table, Table) else None
+    default = SCHEMA[name].default if name in SCHEMA else None
     if isinstance(kept, Packed) and name in SCHEMA and kept.dtype == SCHEMA[name].dtype:
-        usual = SCHEMA[name].default
         if kept.words is not None:
-            return Packed(kept.numbers, _named(kept.words, str(usual))) if usual else kept
-        if not kept.times or usual is None or usual != usual:  # no missing value has a default
+            return Packed(kept.numbers, _named(kept.words, str(default))) if default else kept
+        if not kept.times or default is None or default != default:  # no missing value has a default
             return kept
     values: Any = table.raw(name) if isinstance(table, Table) else table[name]
     dtype = SCHEMA[name].dtype if name in SCHEMA else dtype_of(values)
-    default = SCHEMA[name].default if name in SCHEMA else None
     converted = column(values, dtype)
     if converted is None:
         series = values.to_pandas() if isinstance(values, pa.ChunkedArray) else values

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import open_file
-from tracebed.ground.table import PACKED_FROM, Table, packed_arrow
+from tracebed.ground.table import PACKED_FROM, Table, packed_arrow, release_memory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,7 @@ def read_packed(source: pa.NativeFile, *, where: str, hint: str) -> pa.Table | T
             whole = _read(source, where, [name], [name] if name in texts else []).column(0)
             columns[name] = packed_arrow(whole)
             del whole
-            pa.default_memory_pool().release_unused()
+            release_memory()
         return Table(columns)
     raise AssertionError("unreachable")
 

@@ -8,6 +8,7 @@ import it if it is installed. The conversions here do not: they use the buffers 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -85,6 +86,13 @@ def packed(values: Any) -> Any:
             return values
         parts.append(part)
     return Packed(np.concatenate(parts), times=times)
+
+
+def release_memory() -> None:
+    """Return freed memory to the operating system: a later step needs it, in arrays of other sizes."""
+    pa.default_memory_pool().release_unused()
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:  # of glibc
+        trim(ctypes.c_size_t(0))
 
 
 def packed_arrow(values: pa.ChunkedArray) -> Any:
@@ -206,9 +214,7 @@ class Table:
 
     def text(self, name: str, row: int) -> str:
         """Return one text of a column."""
-        values = self._columns[name]
-        at = int(row)
-        return str((values.words[int(values.numbers[at])] if isinstance(values, Packed) else values[at]).as_py())
+        return str(self.rows(int(row), int(row) + 1).raw(name)[0].as_py())
 
     def take(self, rows: npt.NDArray[Any]) -> Table:
         """Return the rows with these numbers, or where a Boolean array is true."""

@@ -248,9 +248,9 @@ def allocations_table(
     columns["job_id"] = _of_jobs(texts(ids), columns["job_id"])
     columns["cpus"] = _compact(columns["cpus"], lambda mask: take(texts([*masks]), mask))
     columns["cores"] = _compact(columns["cores"], lambda held: held.astype(np.int64))
-    for name in ("node", "count", "start", "end"):
+    for name in [*columns]:  # in their order
         values = columns.pop(name)
-        columns[name] = packed(values if name in ("start", "end") else values.astype(np.int64))
+        columns[name] = packed(values.astype(np.int64) if name in ("node", "count") else values)
         del values  # before the next one
     return Table(columns)
 

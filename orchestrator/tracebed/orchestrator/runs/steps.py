@@ -29,7 +29,11 @@ class Steps:
         times = np.concatenate((starts[there], ends[there]))
         order = np.argsort(times, kind="stable")
         times = times[order]
-        values = np.cumsum(np.concatenate((weight, -weight))[order])
+        changes = np.concatenate((weight, -weight))
+        del weight, there  # of tens of millions of intervals
+        values = changes[order]
+        del changes, order
+        np.cumsum(values, out=values)
         last = np.append(times[1:] != times[:-1], True)[: len(times)]  # the last of several changes at one instant
         return cls(times[last], values[last])
 

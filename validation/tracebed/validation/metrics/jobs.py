@@ -66,10 +66,7 @@ def measures(run: Run, tau: float = TAU) -> Table:
     reference = jobs["run_time"]
     return Table(
         {
-            "job_id": jobs.raw("job_id"),
-            "kind": jobs.raw("kind"),
-            "state": jobs.raw("state"),
-            "nodes": jobs["nodes"],
+            **{name: jobs.kept(name) for name in ("job_id", "kind", "state", "nodes")},
             "finished": finished,
             "submit": submit - origin(run),
             "wait": wait,
@@ -81,7 +78,7 @@ def measures(run: Run, tau: float = TAU) -> Table:
             "bounded_slowdown_ref": np.maximum(1.0, response / np.maximum(reference, tau)),
             **_resizes(run),
         }
-    )
+    ).packed()
 
 
 def _resizes(run: Run) -> dict[str, IntArray]:

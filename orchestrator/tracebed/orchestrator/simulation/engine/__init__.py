@@ -200,7 +200,7 @@ class CompiledSimulator:
         library, form = _library(), form_of(policy)
         assert library is not None and form is not None  # no obstacle
         self._library, numbers = library, library.numbers
-        self._setup = library.setup(
+        self._setup: Any = library.setup(
             {
                 "jobs": len(jobs),
                 "nodes": len(cores),
