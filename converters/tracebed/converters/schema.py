@@ -13,7 +13,20 @@ import pyarrow.compute as pc
 from tracebed.converters.requests import parse_requests
 from tracebed.ground.bounds import MAX_EXACT, MAX_SIZE
 from tracebed.ground.errors import InputError
-from tracebed.ground.table import BoolArray, Packed, Table, Texts, column, encoded, numbers, packed, texts, word
+from tracebed.ground.table import (
+    PACKED_FROM,
+    BoolArray,
+    Packed,
+    Table,
+    Texts,
+    all_differ,
+    column,
+    encoded,
+    numbers,
+    packed,
+    texts,
+    word,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -234,6 +247,8 @@ def _ascend(ids: Texts) -> bool:
 
 def duplicated(ids: Texts) -> BoolArray:
     """Return whether each id occurs in an earlier row."""
+    if len(ids) >= PACKED_FROM and all_differ(ids):
+        return np.zeros(len(ids), dtype=bool)
     codes = encoded(ids)[0]
     return np.asarray(codes < np.maximum.accumulate(np.append(0, codes + 1))[:-1])
 

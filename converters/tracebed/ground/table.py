@@ -33,6 +33,8 @@ BLOCK = 2**20
 """Number of rows of a table that are converted or written at once, which bounds the memory."""
 PACKED_FROM = 2**17
 """Number of rows from which columns are packed. Shorter ones take little memory."""
+LONG = 64
+"""Bytes of the longest texts that are compared by their hashes."""
 MISSING = -(2**31)
 """A missing time among packed times."""
 
@@ -77,7 +79,7 @@ def packed(values: Any) -> Any:
         return values
     if not isinstance(values, np.ndarray):
         return _packed_texts(values)
-    if values.dtype not in (np.int64, np.float64) or not any(values.strides):
+    if values.dtype not in (np.int32, np.int64, np.float64) or not any(values.strides):
         return values
     parts, times = [], values.dtype.kind == "f"
     for first in range(0, len(values), BLOCK):
@@ -415,6 +417,31 @@ def encoded(column: Texts) -> tuple[IntArray, Texts]:
     if not whole.num_chunks:
         return np.empty(0, dtype=np.int64), repeated("", 0)
     return _numbered(pa.chunked_array([part.indices for part in whole.chunks])), texts(whole.chunk(0).dictionary)
+
+
+def all_differ(column: Texts) -> bool:
+    """Return whether the hashes of the texts differ, as those of different texts almost always do. Long ones: false.
+
+    Sorted numbers take a tenth of the time of a dictionary of millions of texts.
+    """
+    hashes = [np.empty(0, np.uint64)]
+    some = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)  # the first `count` bytes of eight
+    for block in [part[first : first + BLOCK] for part in column.chunks for first in range(0, len(part), BLOCK)]:
+        ends = np.frombuffer(block.buffers()[1], np.int64, block.offset + len(block) + 1)[block.offset :]
+        size = np.diff(ends)
+        if size.max() > LONG:
+            return False
+        whole = block.buffers()[2]
+        content = (whole[int(ends[0]) : int(ends[-1])].to_pybytes() if whole else b"") + bytes(LONG + 8)
+        eight = np.ndarray(len(content) - 7, "<u8", content, strides=(1,))  # from each byte on
+        found = size.astype(np.uint64)
+        for at in range(0, int(size.max()), 8):
+            found ^= eight[ends[:-1] - ends[0] + at] & some[np.clip(size - at, 0, 8)]
+            found *= np.uint64(0x9E3779B97F4A7C15)
+            found ^= found >> np.uint64(29)
+        hashes.append(found)
+    ordered = np.sort(np.concatenate(hashes))
+    return bool((ordered[1:] != ordered[:-1]).all())
 
 
 def counts_of(column: Texts) -> dict[str, int]:

@@ -250,7 +250,9 @@ def allocations_table(
     columns["cores"] = _compact(columns["cores"], lambda held: held.astype(np.int64))
     for name in [*columns]:  # in their order
         values = columns.pop(name)
-        columns[name] = packed(values.astype(np.int64) if name in ("node", "count") else values)
+        columns[name] = packed(values)
+        if name in ("node", "count") and isinstance(columns[name], np.ndarray):  # few rows
+            columns[name] = values.astype(np.int64)
         del values  # before the next one
     return Table(columns)
 

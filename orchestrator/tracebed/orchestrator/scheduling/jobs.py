@@ -361,8 +361,8 @@ class Jobs:
                 "behaviour": runnable.kept("behaviour"),
                 "parameters": runnable.kept("application_parameters"),
                 "state_mib": runnable.kept("state_mib"),
-                "priority": priority[: 0 if (priority == 1.0).all() else None],
-                **{name: values[: 0 if np.isnan(values).all() else None] for name, values in known.items()},
+                "priority": np.empty(0) if (priority == 1.0).all() else priority,
+                **{name: np.empty(0) if np.isnan(values).all() else packed(values) for name, values in known.items()},
             },
         )
         return jobs

@@ -218,7 +218,7 @@ class CompiledSimulator:
                 "malleable": seen.column("malleable"),
                 "curve": curve,
                 "speedup": speedup,
-                "parallel": jobs.column("parallel"),
+                "parallel": jobs.column("parallel") if needs_cores else None,
                 "cores": cores if needs_cores else None,
                 "policy": numbers["policy"][form.name],
                 **form.parameters(policy, jobs, numbers),

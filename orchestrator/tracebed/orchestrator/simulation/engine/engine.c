@@ -256,7 +256,8 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     for (int64_t job = 0; job < jobs; job++) {
         e->shortest_limit[job] = shortest_limit(in, job);
         e->limit[job] = in->limit[job];
-        e->reserved[job] = e->ends[job] = e->start[job] = e->launched[job] = e->end[job] = NAN;
+        if (in->policy != EASY || in->named_nodes) e->reserved[job] = NAN;  /* else never read */
+        e->ends[job] = e->start[job] = e->launched[job] = e->end[job] = NAN;
         e->place[job] = e->open[job] = -1;
         if (e->coming_of) e->coming_of[job] = -1;
     }
