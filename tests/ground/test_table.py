@@ -53,6 +53,49 @@ def test_texts_are_converted_as_by_pyarrow(values: list[str], first: int) -> Non
     assert tables.rows_of([*values, "long"], names).tolist() == [*(places[value] for value in values), -1]
 
 
+@given(st.lists(st.text(max_size=30)), st.integers(0, 3))
+def test_hashes_of_texts_differ_unless_a_text_appears_twice(values: list[str], first: int) -> None:
+    assert tables.all_differ(tables.texts(values)[first:]) == (len({*values[first:]}) == len(values[first:]))
+    assert not tables.all_differ(tables.texts(["x" * 65]))
+
+
+times = st.lists(st.sampled_from([0.0, -0.0, 1.0, 1.5, -3.0, 2.0**31, -(2.0**31), 1e300, float("nan")]))
+
+
+@given(st.one_of(arrays, times.map(np.array), words.map(tables.texts)), st.integers(0, 3), st.data())
+def test_a_packed_column_has_the_same_values_and_rows(values: Any, first: int, data: st.DataObject) -> None:
+    rows = np.array(
+        data.draw(st.lists(st.integers(0, len(values) - 1)) if len(values) else st.just([])), dtype=np.int64
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "PACKED_FROM", 1)
+        patch.setattr(tables, "BLOCK", 3)
+        plain = Table({"x": values})
+        table = plain.packed()
+        assert table.arrow().equals(plain.arrow())
+        assert [block.arrow().to_pylist() for block in table.blocks()] == [
+            block.arrow().to_pylist() for block in plain.blocks()
+        ]
+        for other, same in ((table.rows(first, 9), plain.rows(first, 9)), (table.take(rows), plain.take(rows))):
+            assert other.raw("x").__class__ is same.raw("x").__class__
+            assert other.arrow().equals(same.arrow())
+        if not isinstance(values, np.ndarray):
+            for text in {*tables.strings(values), "none"}:
+                assert table.equal("x", text).tolist() == plain.equal("x", text).tolist()
+            known = Table({"x": tables.texts(list(dict.fromkeys(tables.strings(values))))})
+            numbered = table.numbered("x", known)
+            assert numbered.arrow().equals(plain.arrow())
+            assert numbered.rows_in("x", known).tolist() == plain.rows_in("x", known).tolist()
+
+
+def test_columns_of_few_values_are_packed() -> None:
+    many = tables.PACKED_FROM
+    table = Table({"n": np.arange(many) % 100, "t": np.arange(many) * 1.0, "u": tables.texts(["a", "b"] * (many // 2))})
+    kept = [table.packed().kept(name) for name in table]
+    assert [column.numbers.dtype for column in kept] == [np.int8, np.int32, np.int8]
+    assert not isinstance(Table({"t": np.arange(many) + 0.5}).packed().kept("t"), tables.Packed)
+
+
 def test_a_table_cannot_be_written_to_and_its_frame_is_copied_before_a_write() -> None:
     times = np.array([1.0, 2.0])
     table = Table({"time": times, "user": np.array(["ann", "bob"], dtype=object)})

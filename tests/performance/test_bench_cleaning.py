@@ -8,14 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
 from tests.performance import pbs_log
+from tests.performance.large_runs import eagle_log, make
 
 ELEVEN_MILLION = 11_000_000
 MEASURED = """
@@ -65,24 +64,8 @@ def test_floor_of_ricc(benchmark: Any, reference_data: Callable[[str], Path]) ->
 @pytest.fixture(scope="module")
 def eagle(reference_data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a log of Eagle's full size: rows drawn from the sample, submitted over four years, ids in pairs."""
-    sample = pd.read_csv(reference_data("logs/eagle_sample_1000.csv"), dtype=str)
-    rng = np.random.default_rng(1)
-    drawn = rng.integers(0, len(sample), ELEVEN_MILLION)
-    shift = np.sort(rng.integers(0, 4 * 365 * 86_400, ELEVEN_MILLION)).astype("timedelta64[s]")
-    columns: dict[str, Any] = {}
-    for name in sample.columns:
-        if name == "job_id":
-            columns[name] = pa.array(1_000_000 + np.arange(ELEVEN_MILLION) // 2)
-        elif name.endswith("_time") and name != "run_time":
-            columns[name] = pa.array(pd.to_datetime(sample[name]).to_numpy("datetime64[s]")[drawn] + shift)
-        else:
-            columns[name] = pa.DictionaryArray.from_arrays(
-                pa.array(drawn), pa.array(sample[name].to_list(), pa.string())
-            ).cast(pa.string())
     path = tmp_path_factory.mktemp("eagle") / "eagle.csv.gz"
-    with pa.CompressedOutputStream(str(path), "gzip") as file:
-        pyarrow.csv.write_csv(pa.table(columns), file)
-    return path
+    return eagle_log(reference_data("logs/eagle_sample_1000.csv"), ELEVEN_MILLION, path)
 
 
 def test_clean_eagle_at_full_size(benchmark: Any, eagle: Path, tmp_path: Path) -> None:
@@ -98,3 +81,13 @@ def test_floor_of_eagle(benchmark: Any, eagle: Path) -> None:
         return int(pyarrow.csv.read_csv(str(eagle)).num_rows)
 
     assert benchmark.pedantic(parse, rounds=1) == ELEVEN_MILLION
+
+
+@pytest.mark.parametrize(("policy", "jobs"), [("easy", 1_000_000), ("pref", 200_000)])
+def test_simulate_large_workloads(
+    benchmark: Any, reference_data: Callable[[str], Path], tmp_path: Path, policy: str, jobs: int
+) -> None:
+    """A whole command with its peak memory; `python -m tests.performance.large_runs` makes ten million jobs."""
+    made = make(policy, jobs, tmp_path / "w.parquet", reference_data("logs/eagle_sample_1000.csv"))
+    command(benchmark, "simulate", str(made), "--policy", policy, "-o", str(tmp_path / "run"), rounds=1)
+    assert benchmark.extra_info["peak_mib"] < 1300

@@ -16,7 +16,7 @@ import numpy as np
 from tracebed.converters.formats.tools.gres import gres_items
 from tracebed.converters.workload import SCHEMA, FloatArray, IntArray, Workload, steps_of
 from tracebed.ground.errors import tolerate
-from tracebed.ground.table import counts_of
+from tracebed.ground.table import codes_of, counts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -389,10 +389,9 @@ def gpus_of(workload: Workload) -> FloatArray:
         return np.nan_to_num(workload.floats("extra_gpus"))
     if "gres" not in workload.columns:
         return np.zeros(len(workload))
-    texts = workload.texts("gres")
-    items = {text: gres_items(text) for text in texts.unique().tolist()}
-    on_node = {text: float(sum(count for name, _, count in of if name == "gpu")) for text, of in items.items()}
-    return np.asarray(texts.map(on_node), dtype=np.float64) * workload.ints("nodes")
+    codes, texts = codes_of(workload.arrow("gres"))
+    on_node = [float(sum(count for name, _, count in gres_items(text) if name == "gpu")) for text in texts]
+    return np.array(on_node, dtype=np.float64)[codes] * workload.ints("nodes")
 
 
 def partition_facts(workload: Workload, capacities: Mapping[str, Capacity] | None = None) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from tracebed.converters.formats.format import BY_CORE
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
+from tracebed.ground.table import equal
 
 MOST_NAMED = 6
 AS_IS = "simulate --machine FILE"
@@ -31,7 +32,7 @@ def pooled(workload: Workload) -> dict[str, int]:
         losses[f"{what}equal nodes (clean --only partition=NAME, or {AS_IS})"] = sum(partitions.values())
     remedies = f"clean: drop_gpu, --only partition=NAME, or {AS_IS}"
     losses[f"jobs with GPUs, which count as jobs of nodes without GPUs ({remedies})"] = gpus
-    featured = int((workload.texts("features") != "").sum()) if "features" in workload.columns else 0
+    featured = int((~equal(workload.arrow("features"), "")).sum())
     losses[f"jobs that demand features, which count as jobs of any node ({AS_IS})"] = featured
     return losses | with_shared_nodes(workload)
 

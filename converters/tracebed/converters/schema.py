@@ -13,7 +13,20 @@ import pyarrow.compute as pc
 from tracebed.converters.requests import parse_requests
 from tracebed.ground.bounds import MAX_EXACT, MAX_SIZE
 from tracebed.ground.errors import InputError
-from tracebed.ground.table import BoolArray, Table, Texts, codes_of, column, numbers, texts, word
+from tracebed.ground.table import (
+    PACKED_FROM,
+    BoolArray,
+    Packed,
+    Table,
+    Texts,
+    all_differ,
+    column,
+    encoded,
+    numbers,
+    packed,
+    texts,
+    word,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,10 +143,10 @@ def checked_table(table: pd.DataFrame | pa.Table | Table, where: str | None) -> 
             where=where,
             hint="rename it, or prefix it with 'extra_' to keep it",
         )
-    result = Table({str(name): column_in(table, name, where) for name in names})
+    result = Table({str(name): packed(column_in(table, name, where)) for name in names})
     _refuse(result, result.equal("job_id", ""), "job_id is missing", where)
-    of = {name: result[name] for name in result if name in SCHEMA and SCHEMA[name].dtype != "str"}
-    _refuse(result, np.isnan(of["submit_time"]), "submit_time is missing", where)
+    _refuse(result, np.isnan(result["submit_time"]), "submit_time is missing", where)
+    numeric = [name for name in result if name in SCHEMA and SCHEMA[name].dtype != "str"]
     for name in (
         "run_time",
         "time_limit",
@@ -144,24 +157,25 @@ def checked_table(table: pd.DataFrame | pa.Table | Table, where: str | None) -> 
         "state_mib",
         "memory_mib",
     ):
-        if name in of:
-            _refuse(result, of[name] < 0, f"{name} is negative", where)
-    for name, values in of.items():
+        if name in numeric:
+            _refuse(result, result[name] < 0, f"{name} is negative", where)
+    for name in numeric:
         if SCHEMA[name].dtype == "float64":
-            _refuse(result, np.abs(values) > MAX_EXACT, f"{name} is infinite, or beyond 2^53", where)
+            _refuse(result, np.abs(result[name]) > MAX_EXACT, f"{name} is infinite, or beyond 2^53", where)
         elif SCHEMA[name].dtype == "int64":
-            _refuse(result, values > MAX_SIZE, f"{name} is beyond {MAX_SIZE:,}", where)
-    if "priority" in of:
-        _refuse(result, of["priority"] <= 0.0, "priority is not above 0", where)
+            _refuse(result, result[name] > MAX_SIZE, f"{name} is beyond {MAX_SIZE:,}", where)
+    if "priority" in result:
+        _refuse(result, result["priority"] <= 0.0, "priority is not above 0", where)
     for name in ("cores_per_node", "ranks_per_node"):
-        if name in of:
-            _refuse(result, of[name] < 1, f"{name} is below 1", where)
+        if name in result:
+            _refuse(result, result[name] < 1, f"{name} is below 1", where)
     if "kind" in result:
         _refuse(result, ~result.among("kind", Kind), "kind is not one of " + ", ".join(Kind), where)
     if not _ascend(result.raw("job_id")):
         _refuse(result, duplicated(result.raw("job_id")), "job_id is not unique", where)
-    if {"nodes_min", "nodes_max"} & of.keys():
-        low, pref, high = (of.get(name, of["nodes"]) for name in ("nodes_min", "nodes_pref", "nodes_max"))
+    if {"nodes_min", "nodes_max"} & {*result}:
+        sizes = [name if name in result else "nodes" for name in ("nodes_min", "nodes_pref", "nodes_max")]
+        low, pref, high = (result[name] for name in sizes)
         _refuse(result, (low > pref) | (pref > high), "not nodes_min <= nodes_pref <= nodes_max", where)
     if "requests" in result:
         _check_requests(result, where)
@@ -177,9 +191,15 @@ def _names(table: pd.DataFrame | pa.Table) -> list[Any]:
 
 def column_in(table: Any, name: Any, where: str | None = None) -> Any:
     """Return a column of the table of a user, converted to its dtype; a missing value is the default of the column."""
+    kept = table.kept(name) if isinstance(table, Table) else None
+    default = SCHEMA[name].default if name in SCHEMA else None
+    if isinstance(kept, Packed) and name in SCHEMA and kept.dtype == SCHEMA[name].dtype:
+        if kept.words is not None:
+            return Packed(kept.numbers, _named(kept.words, str(default))) if default else kept
+        if not kept.times or default is None or default != default:  # no missing value has a default
+            return kept
     values: Any = table.raw(name) if isinstance(table, Table) else table[name]
     dtype = SCHEMA[name].dtype if name in SCHEMA else dtype_of(values)
-    default = SCHEMA[name].default if name in SCHEMA else None
     converted = column(values, dtype)
     if converted is None:
         series = values.to_pandas() if isinstance(values, pa.ChunkedArray) else values
@@ -227,7 +247,9 @@ def _ascend(ids: Texts) -> bool:
 
 def duplicated(ids: Texts) -> BoolArray:
     """Return whether each id occurs in an earlier row."""
-    codes = codes_of(ids)[0]
+    if len(ids) >= PACKED_FROM and all_differ(ids):
+        return np.zeros(len(ids), dtype=bool)
+    codes = encoded(ids)[0]
     return np.asarray(codes < np.maximum.accumulate(np.append(0, codes + 1))[:-1])
 
 

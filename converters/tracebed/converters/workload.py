@@ -7,7 +7,7 @@ default of `SCHEMA`; only the columns in `REQUIRED` must be present.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ from tracebed.converters.schema import (
 from tracebed.ground.bounds import MAX_EXACT, MAX_SIZE
 from tracebed.ground.display import facts_html, time_text
 from tracebed.ground.sparks import curve_svg
-from tracebed.ground.table import BoolArray, IntArray, Table, Texts, counts_of, numbers, repeated, word
+from tracebed.ground.table import BLOCK, BoolArray, IntArray, Table, Texts, counts_of, numbers, repeated, word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,6 +117,16 @@ class Workload:
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return a column as an array of shape (jobs,), or its default if the workload lacks the column."""
         return column_of(vars(self).get("table", self._columns), name)
+
+    def kept(self, name: str) -> Any:
+        """Return a column as it is kept: an array, `Texts` or `Packed`; in little memory if the workload lacks it."""
+        columns = vars(self).get("table")
+        if columns is None and name in self._columns:
+            return self._columns.kept(name)
+        default = SCHEMA[name].default
+        if columns is not None or (isinstance(default, str) and default in SCHEMA):
+            return self.arrow(name) if SCHEMA[name].dtype == "str" else self.column(name)
+        return repeated(default, len(self))
 
     def floats(self, name: str) -> FloatArray:
         """Return a numeric column as float64."""
@@ -218,11 +228,12 @@ class Workload:
         columns = self.columns  # once: they are converted again if the frame was made
         for name in names:
             digest.update(f"\n{name}\n".encode())
-            digest.update(self._canonical(columns, name))
+            for part in self._canonical(columns, name):
+                digest.update(part)
         return digest.hexdigest()
 
-    def _canonical(self, columns: Table, name: str) -> bytes:
-        """Return bytes that are equal for equal columns. A missing column is its default."""
+    def _canonical(self, columns: Table, name: str) -> Iterable[bytes]:
+        """Return blocks of bytes that are equal for equal columns. A missing column is its default."""
         if name in columns:
             return _canonical(columns.raw(name))
         default = SCHEMA[name].default
@@ -265,27 +276,29 @@ class Workload:
 
 
 @cache
-def _canonical_default(name: str, count: int) -> bytes:
-    return _canonical(repeated(SCHEMA[name].default, count))
+def _canonical_default(name: str, count: int) -> tuple[bytes, ...]:
+    return tuple(_canonical(repeated(SCHEMA[name].default, count)))
 
 
-def _canonical(column: Any) -> bytes:
-    """Return bytes that are equal for equal columns. A constant column, such as a default, becomes one value."""
-    if isinstance(column, pa.ChunkedArray):
-        return _canonical_texts(column)
-    values = column
-    if len(values) and (values == values[0]).all():
-        values = values[:1]
-    if values.dtype.kind == "f":
-        if np.isnan(values).all():
-            return b"NaN"
-        values = np.where(np.isnan(values), np.nan, values) + 0.0  # one bit pattern for all NaN, and for 0 and -0
-    return bytes(values.tobytes())
+def _canonical(column: Any) -> Iterator[bytes]:
+    """Yield bytes that are equal for equal columns. A constant column, such as a default, becomes one value."""
+    is_text = isinstance(column, pa.ChunkedArray)
+    same = pc.all(pc.equal(column, column[0])).as_py() if is_text and len(column) else False
+    values = column[:1] if same or (not is_text and len(column) and (column == column[0]).all()) else column
+    if not is_text and values.dtype.kind == "f" and np.isnan(values).all():
+        yield b"NaN"
+        return
+    for first in range(0, len(values), BLOCK):
+        block = values[first : first + BLOCK]
+        if is_text:
+            yield _canonical_texts(block)
+            continue
+        if block.dtype.kind == "f":
+            block = np.where(np.isnan(block), np.nan, block) + 0.0  # one bit pattern for all NaN, and for 0 and -0
+        yield bytes(block.tobytes())
 
 
 def _canonical_texts(texts: Texts) -> bytes:
-    if len(texts) and pc.all(pc.equal(texts, texts[0])).as_py():
-        texts = texts.slice(0, 1)
     lengths = pc.cast(pc.binary_length(texts), pa.large_string())
     joined = pc.binary_join_element_wise(lengths, texts, word(":"))
     return b"".join(_text_of(part) for part in joined.chunks)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import open_file
+from tracebed.ground.table import PACKED_FROM, Table, packed_arrow, release_memory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,19 +30,42 @@ MAX_RATIO = 200
 def read_frame(path: Path, *, hint: str) -> pd.DataFrame:
     """Return the table in a file as a pandas frame, without regard to metadata of pandas; errors as of `read`."""
     content = read(path, hint=hint)
+    if isinstance(content, Table):
+        return content.frame()
     with refusing(str(path), hint):
         table: pd.DataFrame = content.to_pandas(ignore_metadata=True, use_threads=content.nbytes > MANY_BYTES)
         return table
     raise AssertionError("unreachable")
 
 
-def read(path: Path, *, hint: str) -> pa.Table:
-    """Return the table in a file. Raises InputError if the file cannot be read, or as `read_table`."""
+def read(path: Path, *, hint: str) -> pa.Table | Table:
+    """Return the table in a file, as `read_packed`. Raises InputError if it cannot be read, or as `read_table`."""
     with open_file(path, hint=hint) as file:
         if not file.seekable():
             raise InputError("is a pipe: Parquet needs a file", where=str(path), hint=hint)
     with refusing(str(path), hint), pa.OSFile(os.fsencode(path)) as source:
-        return read_table(source, where=str(path), hint=hint)
+        return read_packed(source, where=str(path), hint=hint)
+    raise AssertionError("unreachable")
+
+
+def read_packed(source: pa.NativeFile, *, where: str, hint: str) -> pa.Table | Table:
+    """Return the table in `source`; a large one packed, with columns of other types as arrays of Arrow.
+
+    Errors as of `read_table`.
+    """
+    with refusing(where, hint):
+        file = pq.ParquetFile(source)
+        names = file.schema_arrow.names
+        if file.metadata.num_rows < PACKED_FROM or len({*names}) < len(names):
+            return read_table(source, where=where, hint=hint)
+        texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
+        columns = {}
+        for name in names:  # one after the other: the whole table may take several times the memory
+            whole = _read(source, where, [name], [name] if name in texts else []).column(0)
+            columns[name] = packed_arrow(whole)
+            del whole
+            release_memory()
+        return Table(columns)
     raise AssertionError("unreachable")
 
 
@@ -52,26 +76,32 @@ def read_table(source: pa.NativeFile, *, where: str, hint: str, columns: Sequenc
     `MAX_RATIO` times the file.
     """
     with refusing(where, hint):
-        file = pq.ParquetFile(source)  # without pyarrow.dataset, which takes 20 ms to import
-        most = max(FREE_BYTES, MAX_RATIO * source.size())
-        large, texts = _size(file.metadata, most)
-        if large > most:
-            raise _bomb(large, where)
-        if texts := [name for name in texts if columns is None or name in columns]:
-            table = pq.ParquetFile(source, read_dictionary=texts).read(columns)
-            for name in texts:
-                large += _length(table.column(name))
-                if large > most:
-                    raise _bomb(large, where)
-                column = table.column(name)
-                if pa.types.is_dictionary(column.type):
-                    plain = column.cast(column.type.value_type)
-                    table = table.set_column(table.schema.get_field_index(name), name, plain)
-        else:
-            table = file.read(columns, use_threads=source.size() > MANY_BYTES)
-        table.validate(full=True)  # invalid UTF-8 would fail later, at an unpredictable place
+        table = _read(source, where, columns, [])
+        for at, field in enumerate(table.schema):
+            if pa.types.is_dictionary(field.type):
+                table = table.set_column(at, field.name, table.column(at).cast(field.type.value_type))
         return table
     raise AssertionError("unreachable")
+
+
+def _read(source: pa.NativeFile, where: str, columns: Sequence[str] | None, encoded: Sequence[str]) -> pa.Table:
+    """Return columns of the table in `source`. Of the texts, those in `encoded` or large ones are dictionaries."""
+    file = pq.ParquetFile(source)  # without pyarrow.dataset, which takes 20 ms to import
+    most = max(FREE_BYTES, MAX_RATIO * source.size())
+    large, texts = _size(file.metadata, most)
+    if large > most:
+        raise _bomb(large, where)
+    texts = [name for name in texts if columns is None or name in columns]
+    if names := [*dict.fromkeys([*texts, *encoded])]:
+        table = pq.ParquetFile(source, read_dictionary=names).read(columns)
+        for name in texts:
+            large += _length(table.column(name))
+            if large > most:
+                raise _bomb(large, where)
+    else:
+        table = file.read(columns, use_threads=source.size() > MANY_BYTES)
+    table.validate(full=True)  # invalid UTF-8 would fail later, at an unpredictable place
+    return table
 
 
 @contextmanager

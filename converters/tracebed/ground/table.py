@@ -8,7 +8,9 @@ import it if it is installed. The conversions here do not: they use the buffers 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -27,6 +29,117 @@ Texts: TypeAlias = pa.ChunkedArray
 """A column of texts, of the Arrow type large_string."""
 CHUNK = 65_536
 """Number of texts in a chunk of a column of equal texts."""
+BLOCK = 2**20
+"""Number of rows of a table that are converted or written at once, which bounds the memory."""
+PACKED_FROM = 2**17
+"""Number of rows from which columns are packed. Shorter ones take little memory."""
+LONG = 64
+"""Bytes of the longest texts that are compared by their hashes."""
+MISSING = -(2**31)
+"""A missing time among packed times."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A column in the narrowest exact type. The values are made each time that the column is read."""
+
+    numbers: npt.NDArray[Any]
+    """Whole numbers, or the row of each text in `words`. Of times in whole seconds, `MISSING` is NaN."""
+    words: Texts | None = None
+    """The different texts; None: the values are numbers."""
+    times: bool = False
+    """Whether the values are of the type float64."""
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def dtype(self) -> str:
+        """The type of the values."""
+        return "str" if self.words is not None else "float64" if self.times else "int64"
+
+    @property
+    def values(self) -> Any:
+        """The column as it was before."""
+        if self.words is not None:
+            return take(self.words, self.numbers)
+        values = self.numbers.astype(np.float64 if self.times else np.int64)
+        if self.times and self.numbers.itemsize == 4:
+            values[self.numbers == MISSING] = np.nan
+        return values
+
+    def __getitem__(self, rows: Any) -> Packed:
+        """Return some of the rows: a slice, row numbers or a mask."""
+        return Packed(self.numbers[rows], self.words, self.times)
+
+
+def packed(values: Any) -> Any:
+    """Return a column as `Packed`; as it is if it is short or of one value, or if no narrower type is exact."""
+    if isinstance(values, Packed) or len(values) < PACKED_FROM:
+        return values
+    if not isinstance(values, np.ndarray):
+        return _packed_texts(values)
+    if values.dtype not in (np.int32, np.int64, np.float64) or not any(values.strides):
+        return values
+    parts, times = [], values.dtype.kind == "f"
+    for first in range(0, len(values), BLOCK):
+        part = _narrow_times(values[first : first + BLOCK]) if times else _narrow(values[first : first + BLOCK])
+        if part is None:
+            return values
+        parts.append(part)
+    return Packed(np.concatenate(parts), times=times)
+
+
+def release_memory() -> None:
+    """Return freed memory to the operating system: a later step needs it, in arrays of other sizes."""
+    pa.default_memory_pool().release_unused()
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:  # of glibc
+        trim(ctypes.c_size_t(0))
+
+
+def packed_arrow(values: pa.ChunkedArray) -> Any:
+    """Return a column of Arrow as that of a table, packed; as it is if a table has no columns of its type."""
+    if pa.types.is_dictionary(values.type):
+        return _packed_texts(values)
+    for dtype in ("int64", "float64", "str"):
+        if (known := column(values, dtype)) is not None:
+            return packed(known)
+    return values
+
+
+def _packed_texts(values: pa.ChunkedArray) -> Any:
+    """Return texts, or the dictionary of some, as `Packed` if many are equal; else as they are."""
+    if not pa.types.is_dictionary(values.type):
+        if values.null_count or values.get_total_buffer_size() < len(values):
+            return values
+        if len(encoded(values[:PACKED_FROM])[1]) > PACKED_FROM // 2:
+            return values
+        values = pc.dictionary_encode(values)
+    whole = values.unify_dictionaries()
+    words = texts(whole.chunk(0).dictionary)
+    if len(words) > len(values) // 2 or values.null_count:
+        return texts(whole.cast(pa.large_string()))
+    return Packed(np.concatenate([_narrow(_numbered(part.indices), len(words)) for part in whole.chunks]), words)
+
+
+def _narrow(values: npt.NDArray[Any], most: int | None = None) -> Any:
+    """Return whole numbers, of which none is above `most` if it is given, in the narrowest type; None: int64."""
+    low, high = (0, most) if most is not None else (int(values.min()), int(values.max()))
+    for kind in (np.int8, np.int16, np.int32):
+        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
+            return values.astype(kind, copy=False)
+    return None
+
+
+def _narrow_times(values: npt.NDArray[Any]) -> Any:
+    """Return times in whole seconds; None if some time is not, or if the sign of a zero would be lost."""
+    lacking = np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        whole = values.astype(np.int32)
+    if not (((whole == values) & (whole != MISSING) & ~((whole == 0) & np.signbit(values))) | lacking).all():
+        return None
+    whole[lacking] = MISSING
+    return whole
 
 
 class Table:
@@ -48,24 +161,62 @@ class Table:
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         """Return a column as an array; texts as an array of objects, None where they are missing."""
-        values = self._columns[name]
+        values = self.raw(name)
         return values if isinstance(values, np.ndarray) else np.array([*strings(values), None], dtype=object)[:-1]
 
     def raw(self, name: str) -> Any:
-        """Return a column as it is kept: an array of numbers, or `Texts`."""
+        """Return a column as an array of numbers, or as `Texts`."""
+        values = self._columns[name]
+        return values.values if isinstance(values, Packed) else values
+
+    def kept(self, name: str) -> Any:
+        """Return a column as it is kept: as in `raw`, or `Packed`."""
         return self._columns[name]
+
+    def packed(self) -> Table:
+        """Return the table with each column in the narrowest exact type, if the table is large."""
+        return Table({name: packed(values) for name, values in self._columns.items()})
+
+    def rows(self, first: int, last: int) -> Table:
+        """Return consecutive rows, without a copy."""
+        return Table({name: values[first:last] for name, values in self._columns.items()})
+
+    def blocks(self) -> Iterator[Table]:
+        """Yield the rows in blocks of at most `BLOCK`; of a table without rows, one block."""
+        for first in range(0, max(1, len(self)), BLOCK):
+            yield self.rows(first, first + BLOCK)
+
+    def numbered(self, name: str, known: Table) -> Table:
+        """Return the table with a large column of texts as rows of that of `known`, if all of the texts are there."""
+        values, words = self._columns[name], known.raw(name)
+        if len(self) < PACKED_FROM or (isinstance(values, Packed) and values.words is words):
+            return self
+        is_packed = isinstance(values, Packed)
+        rows = _narrow(rows_of(values.words if is_packed else values, words), len(words))
+        if (rows < 0).any():
+            return self
+        return self.assign(**{name: Packed(rows[values.numbers] if is_packed else rows, words)})
+
+    def rows_in(self, name: str, known: Table) -> IntArray:
+        """Return the row of each text of a column in that of `known`, whose texts are unique; -1: absent."""
+        values, words = self._columns[name], known.raw(name)
+        if isinstance(values, Packed) and values.words is words:
+            return values.numbers.astype(np.int64)
+        return rows_of(self.raw(name), words)
 
     def equal(self, name: str, text: str) -> BoolArray:
         """Return whether each text of a column is `text`; a missing one is not."""
-        return equal(self._columns[name], text)
+        values = self._columns[name]
+        return equal(values.words, text)[values.numbers] if isinstance(values, Packed) else equal(values, text)
 
     def among(self, name: str, texts: Iterable[str]) -> BoolArray:
         """Return whether each text of a column is one of `texts`."""
-        return among(self._columns[name], texts)
+        values = self._columns[name]
+        return among(values.words, texts)[values.numbers] if isinstance(values, Packed) else among(values, texts)
 
     def text(self, name: str, row: int) -> str:
         """Return one text of a column."""
-        return str(self._columns[name][int(row)].as_py())
+        return str(self.rows(int(row), int(row) + 1).raw(name)[0].as_py())
 
     def take(self, rows: npt.NDArray[Any]) -> Table:
         """Return the rows with these numbers, or where a Boolean array is true."""
@@ -75,7 +226,7 @@ class Table:
             rows = np.flatnonzero(rows)
         return Table(
             {
-                name: values[rows] if isinstance(values, np.ndarray) else take(values, rows)
+                name: values[rows] if isinstance(values, np.ndarray | Packed) else take(values, rows)
                 for name, values in self._columns.items()
             }
         )
@@ -98,7 +249,8 @@ class Table:
 
             columns = {
                 name: values if isinstance(values, np.ndarray) else pd.array(values, dtype="str")
-                for name, values in self._columns.items()
+                for name in self._columns
+                for values in [self.raw(name)]
             }
             self._whole = pd.DataFrame(columns, copy=False)
         return self._whole.copy(deep=False)
@@ -109,7 +261,8 @@ class Table:
 
     def arrow(self) -> pa.Table:
         """Return the table as one of Arrow, in which missing numbers are null."""
-        columns = [arrow(values) if isinstance(values, np.ndarray) else values for values in self._columns.values()]
+        raw = map(self.raw, self._columns)
+        columns = [arrow(values) if isinstance(values, np.ndarray) else values for values in raw]
         return pa.Table.from_arrays(columns, names=[*self._columns])
 
 
@@ -253,12 +406,42 @@ def ascending(column: Texts) -> IntArray:
 
 def codes_of(column: Texts) -> tuple[IntArray, list[str]]:
     """Return the number of each text, in the order in which they occur first (-1: missing), and the different texts."""
-    encoded = pc.dictionary_encode(column)
-    encoded = encoded.unify_dictionaries() if encoded.num_chunks > 1 else encoded
-    if not encoded.num_chunks:
-        return np.empty(0, dtype=np.int64), []
-    codes = _numbered(pa.chunked_array([part.indices for part in encoded.chunks]))
-    return codes, strings(texts(encoded.chunk(0).dictionary))
+    codes, words = encoded(column)
+    return codes, strings(words)
+
+
+def encoded(column: Texts) -> tuple[IntArray, Texts]:
+    """Return the same as `codes_of`, with the different texts as a column: many take much memory as a list."""
+    whole = pc.dictionary_encode(column)
+    whole = whole.unify_dictionaries() if whole.num_chunks > 1 else whole
+    if not whole.num_chunks:
+        return np.empty(0, dtype=np.int64), repeated("", 0)
+    return _numbered(pa.chunked_array([part.indices for part in whole.chunks])), texts(whole.chunk(0).dictionary)
+
+
+def all_differ(column: Texts) -> bool:
+    """Return whether the hashes of the texts differ, as those of different texts almost always do. Long ones: false.
+
+    Sorted numbers take a tenth of the time of a dictionary of millions of texts.
+    """
+    hashes = [np.empty(0, np.uint64)]
+    some = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)  # the first `count` bytes of eight
+    for block in [part[first : first + BLOCK] for part in column.chunks for first in range(0, len(part), BLOCK)]:
+        ends = np.frombuffer(block.buffers()[1], np.int64, block.offset + len(block) + 1)[block.offset :]
+        size = np.diff(ends)
+        if size.max() > LONG:
+            return False
+        whole = block.buffers()[2]
+        content = (whole[int(ends[0]) : int(ends[-1])].to_pybytes() if whole else b"") + bytes(LONG + 8)
+        eight = np.ndarray(len(content) - 7, "<u8", content, strides=(1,))  # from each byte on
+        found = size.astype(np.uint64)
+        for at in range(0, int(size.max()), 8):
+            found ^= eight[ends[:-1] - ends[0] + at] & some[np.clip(size - at, 0, 8)]
+            found *= np.uint64(0x9E3779B97F4A7C15)
+            found ^= found >> np.uint64(29)
+        hashes.append(found)
+    ordered = np.sort(np.concatenate(hashes))
+    return bool((ordered[1:] != ordered[:-1]).all())
 
 
 def counts_of(column: Texts) -> dict[str, int]:

@@ -30,7 +30,7 @@ from tracebed.ground.input_files import MAX_RUN_JSON, read_json
 from tracebed.ground.outputs import OTHER, REPLACE
 from tracebed.ground.parquet_file import read
 from tracebed.ground.states import JobState
-from tracebed.ground.table import BoolArray, Table, codes_of, counts_of, repeated, texts
+from tracebed.ground.table import BLOCK, BoolArray, Table, codes_of, counts_of, repeated, texts
 from tracebed.ground.version import version
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts, ranges
@@ -332,6 +332,8 @@ class Run:
         self.info = info
         given = (jobs, allocations, reconfigurations, nodes)
         self.tables = {name: conform(name, table) for name, table in zip(TABLES, given, strict=True)}
+        for name in ("allocations", "reconfigurations"):
+            self.tables[name] = self.tables[name].numbered("job_id", self.tables["jobs"])
         self.frames: dict[str, pd.DataFrame] = {}
         self.folder = folder
 
@@ -570,7 +572,9 @@ def write_table(table: Table, path: Path) -> str:
     Only texts have a dictionary: times and ids have too many values, and trying takes time.
     """
     words = [name for name, column in TABLES[path.stem].items() if column.dtype == "str" and name != "job_id"]
-    pq.write_table(table.arrow(), path, use_dictionary=words)
+    with pq.ParquetWriter(path, table.rows(0, 0).arrow().schema, use_dictionary=words) as writer:
+        for block in table.blocks():
+            writer.write_table(block.arrow(), BLOCK)
     return sha256_of(path)
 
 

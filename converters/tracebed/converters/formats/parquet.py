@@ -11,7 +11,7 @@ from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.files import PARQUET, PROVENANCE, Input
 from tracebed.converters.schema import meaning_of
 from tracebed.converters.workload import Provenance, Step, Workload
-from tracebed.ground.parquet_file import read_table, refusing
+from tracebed.ground.parquet_file import read_packed, refusing
 
 MEANING = b"meaning"
 """Key of the meaning and unit of a column in its metadata."""
@@ -27,10 +27,11 @@ def recognizes(file: Input) -> bool:
 def read(file: Input) -> Workload:
     """Read a workload; raise InputError if the file is broken, too large, or is not a workload."""
     hint = "write the file again"
-    content = read_table(file.seekable(), where=file.where, hint=hint)
+    source = file.seekable()
+    content = read_packed(source, where=file.where, hint=hint)
     with refusing(file.where, hint):
-        table = _texts(content)
-    kept = (content.schema.metadata or {}).get(PROVENANCE)
+        kept = (pq.read_schema(source).metadata or {}).get(PROVENANCE)
+        table = _texts(content) if isinstance(content, pa.Table) else content
     provenance = (
         Provenance.from_json(kept, where=file.where)
         if kept

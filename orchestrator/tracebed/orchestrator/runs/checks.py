@@ -19,7 +19,7 @@ from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, FloatArray, Kind, 
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import ChangeCause, JobState
-from tracebed.ground.table import BoolArray, IntArray, Table, codes_of, missing, rows_of
+from tracebed.ground.table import BoolArray, IntArray, Table, codes_of, missing
 from tracebed.machine.power import PowerState
 from tracebed.orchestrator.runs.schema import TABLES, refuse
 
@@ -327,7 +327,7 @@ def _rows_of(table: Table, jobs: Table, where: str) -> IntArray:
     """Return the row of the job of each row of `table` in `jobs`, shape (rows,)."""
     if not len(table):
         return np.empty(0, dtype=np.int64)
-    found = rows_of(table.raw("job_id"), jobs.raw("job_id"))
+    found = table.rows_in("job_id", jobs)
     refuse(found < 0, lambda row: f"{_job(table, row)} is not in jobs.parquet", where)
     return found
 

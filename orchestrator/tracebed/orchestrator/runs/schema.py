@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tracebed.converters.workload import MAX_EXACT, Column, RowError
 from tracebed.ground.errors import InputError
-from tracebed.ground.table import BoolArray, Table, column, repeated
+from tracebed.ground.table import BoolArray, Packed, Table, column, packed, repeated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +101,8 @@ TABLES: dict[str, dict[str, Column]] = {
 def conform(name: str, table: pd.DataFrame | pa.Table | Table | None, where: str | None = None) -> Table:
     """Return `table` with exactly the columns of the table `name` of `TABLES`, in their order and with their dtypes.
 
-    A column with a default may be left out; None: no rows. `where` is the file, for messages.
+    The columns of a large table are packed. A column with a default may be left out; None: no rows. `where` is the
+    file, for messages.
     """
     schema = TABLES[name]
     if table is None:
@@ -117,9 +118,11 @@ def conform(name: str, table: pd.DataFrame | pa.Table | Table | None, where: str
         if names.count(label) > 1:
             raise InputError(f"column {label!r} appears twice", where=where, hint="repeat the run")
         if label in names:
-            values: Any = table.raw(label) if isinstance(table, Table) else table[label]
-            found = column(values, spec.dtype)
-            columns[label] = _cast(values, spec.dtype, label, where) if found is None else found
+            values: Any = table.kept(label) if isinstance(table, Table) else table[label]
+            if isinstance(values, Packed) and values.dtype != spec.dtype:
+                values = values.values
+            found = values if isinstance(values, Packed) else column(values, spec.dtype)
+            columns[label] = packed(_cast(values, spec.dtype, label, where) if found is None else found)
         elif spec.default is not None:
             columns[label] = repeated(spec.default, len(table))
         else:

@@ -29,7 +29,11 @@ class Steps:
         times = np.concatenate((starts[there], ends[there]))
         order = np.argsort(times, kind="stable")
         times = times[order]
-        values = np.cumsum(np.concatenate((weight, -weight))[order])
+        changes = np.concatenate((weight, -weight))
+        del weight, there  # of tens of millions of intervals
+        values = changes[order]
+        del changes, order
+        np.cumsum(values, out=values)
         last = np.append(times[1:] != times[:-1], True)[: len(times)]  # the last of several changes at one instant
         return cls(times[last], values[last])
 
@@ -96,9 +100,14 @@ def full(last_end: float, name: str = "full") -> Window:
 
 def held_cores(starts: FloatArray, ends: FloatArray, cores: FloatArray) -> Steps:
     """Return the number of cores that jobs hold over time: each row holds `cores` from a start until an end."""
+    return Steps.count(*held_together(starts, ends, cores))
+
+
+def held_together(starts: FloatArray, ends: FloatArray, cores: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the rows of `held_cores` with successive ones of equal times as one."""
     first = np.flatnonzero(np.append(True, (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1]))[: len(starts)])
     sums = np.add.reduceat(cores, first) if len(cores) else cores  # most jobs hold several ranges of nodes at a time
-    return Steps.count(starts[first], ends[first], sums.astype(np.float64))
+    return starts[first], ends[first], sums.astype(np.float64)
 
 
 def utilization(busy: Steps, window: Window, cores: int) -> float:

@@ -15,7 +15,7 @@ from tracebed.converters.requests import Request, parse_requests
 from tracebed.converters.speedup import Speedup, SpeedupFunction, speedup_function
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Workload
 from tracebed.ground.errors import InputError
-from tracebed.ground.table import codes_of, equal, strings, take
+from tracebed.ground.table import Packed, codes_of, equal, packed, repeated, strings, take
 from tracebed.orchestrator.scheduling.dependencies import Waits, waits_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import DependencyRule
@@ -45,7 +45,7 @@ class Jobs:
     """
 
     _columns: ClassVar[Mapping[str, Any]] = {}
-    """Columns as arrays or `Texts`, by name. The attribute of an instance replaces this one."""
+    """Columns as arrays, `Texts` or `Packed`, by name. The attribute of an instance replaces this one."""
 
     ids: list[str]
     submit: list[float]
@@ -111,12 +111,17 @@ class Jobs:
             """Make and keep the list of a column."""
             if name not in vars(self).get("_columns", ()):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            column = self._columns[name]
+            column = self.column(name)
             values = vars(self)[name] = column.tolist() if isinstance(column, np.ndarray) else strings(column)
             return values
 
     def column(self, name: str) -> Any:
         """Return a column as an array, or as `Texts`; as a list if these jobs were made of lists."""
+        values = self.kept(name)
+        return values.values if isinstance(values, Packed) else values
+
+    def kept(self, name: str) -> Any:
+        """Return a column as in `column`, or `Packed`."""
         return self._columns[name] if name in self._columns else getattr(self, name)
 
     def with_columns(self, **columns: Any) -> Jobs:
@@ -138,8 +143,8 @@ class Jobs:
         columns: dict[str, Any] = {}
         lists: dict[str, Any] = {"over_limit": self.over_limit, "counts": self.counts, "waits": None}
         for name in [column.name for column in fields(self) if column.name not in lists]:
-            values = self.column(name)
-            if isinstance(values, np.ndarray):
+            values = self.kept(name)
+            if isinstance(values, np.ndarray | Packed):
                 columns[name] = values[rows] if len(values) else values
             elif isinstance(values, list):
                 lists[name] = [values[row] for row in rows.tolist()] if values else []
@@ -236,10 +241,10 @@ class Jobs:
         count, nodes = len(self), self.column("nodes")
         rigid = self.with_columns(
             **dict.fromkeys(("low", "high", "pref", "workload_pref"), nodes),
-            malleable=np.zeros(count, dtype=bool),
-            speedup=[None] * count,
+            malleable=repeated(False, count),
+            speedup=np.broadcast_to(np.array(None, dtype=object), count),
         )
-        rigid.speedups = ((), np.full(count, -1))
+        rigid.speedups = ((), repeated(-1, count))
         return rigid
 
     def with_equal_rates(self) -> Jobs:
@@ -309,9 +314,9 @@ class Jobs:
         else:
             counts["evolving jobs run as rigid: the policy handles no requests"] = int(has_requests.sum())
         nodes = runnable.ints("nodes")
-        bounds = {
-            name: np.where(is_malleable, runnable.ints(f"nodes_{name}"), nodes) for name in ("min", "max", "pref")
-        }
+        bounds = dict.fromkeys(("min", "max", "pref"), nodes)
+        if is_malleable.any():
+            bounds = {name: np.where(is_malleable, runnable.ints(f"nodes_{name}"), nodes) for name in bounds}
         cores = runnable.ints("cores_per_node")
         if cores_per_node is not None:
             counts["jobs requesting more cores per node than available: clipped"] = int((cores > cores_per_node).sum())
@@ -336,27 +341,28 @@ class Jobs:
             else [],
             _columns={
                 "ids": runnable.arrow("job_id"),
-                "submit": runnable.floats("submit_time"),
-                "run_time": run_time,
-                "limit": limit,
+                "submit": runnable.kept("submit_time"),
+                "run_time": runnable.kept("run_time"),
+                "limit": packed(limit),
                 "nodes": nodes,
                 "low": bounds["min"],
                 "high": bounds["max"],
                 "pref": bounds["pref"],
                 "workload_pref": bounds["pref"],
-                "cores": cores,
-                "ranks": np.minimum(runnable.ints("ranks_per_node"), cores),
-                "kind": kind,
+                "cores": packed(cores),
+                "ranks": packed(np.minimum(runnable.ints("ranks_per_node"), cores)),
                 "malleable": is_malleable,
-                **{name: runnable.arrow(name) for name in ("user", "group", "partition")},
-                "speedup": np.array([*functions, None], dtype=object)[function],
+                **{name: runnable.kept(name) for name in ("kind", "user", "group", "partition")},
+                "speedup": np.array([*functions, None], dtype=object)[function]
+                if functions
+                else np.broadcast_to(np.array(None, dtype=object), len(nodes)),
                 "parallel": parallel,
-                "application": runnable.arrow("application"),
-                "behaviour": runnable.arrow("behaviour"),
-                "parameters": runnable.arrow("application_parameters"),
-                "state_mib": runnable.floats("state_mib"),
-                "priority": priority[: 0 if (priority == 1.0).all() else None],
-                **{name: values[: 0 if np.isnan(values).all() else None] for name, values in known.items()},
+                "application": runnable.kept("application"),
+                "behaviour": runnable.kept("behaviour"),
+                "parameters": runnable.kept("application_parameters"),
+                "state_mib": runnable.kept("state_mib"),
+                "priority": np.empty(0) if (priority == 1.0).all() else priority,
+                **{name: np.empty(0) if np.isnan(values).all() else packed(values) for name, values in known.items()},
             },
         )
         return jobs
@@ -388,10 +394,10 @@ def _speedups(
 
     Jobs with equal models share one function. The second result is for the requested nodes; it is 1 for other jobs.
     """
-    function, parallel = np.full(len(workload), -1, dtype=np.int64), np.ones(len(workload))
     jobs = np.flatnonzero(malleable)
     if not len(jobs):
-        return ((), function), parallel
+        return ((), repeated(-1, len(workload))), repeated(1.0, len(workload))
+    function, parallel = np.full(len(workload), -1, dtype=np.int64), np.ones(len(workload))
     nodes = workload.ints("nodes")
     name, known_names = codes_of(take(workload.arrow("speedup"), jobs))
     parameter, known_parameters = codes_of(take(workload.arrow("speedup_parameters"), jobs))

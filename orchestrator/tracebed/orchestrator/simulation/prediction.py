@@ -19,6 +19,7 @@ from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of, unknown
 from tracebed.ground.states import JobState
+from tracebed.ground.table import PACKED_FROM, release_memory
 from tracebed.machine.calendar import Calendar, Clock
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
@@ -139,6 +140,8 @@ class Simulation:
         with no_collection(), ThreadPoolExecutor(1) as thread:
             facts = thread.submit(workload_facts, workload, options.name)  # hashes while the compiled engine simulates
             record = simulator.run(options.on_progress)
+        if len(jobs) >= PACKED_FROM:
+            release_memory()
         if timing.dispatched:
             count_dispatched(record, simulator.cluster, Delays(timing.overheads.times(timing.speed), drawn))
         if (np.asarray(record.end) > MAX_EXACT).any():
@@ -159,7 +162,10 @@ class Simulation:
         if (lost := len(simulator.cluster.lost)) and (never := record.state.count(JobState.UNKNOWN)):
             absent = f"{lost:,} of {len(nodes):,} nodes did not return"
             info.warnings.append(f"{counted(never, 'job')} never started, and {absent}")
-        return make_run(record, simulator.cluster, info, pools=None if pools is None else pools.of)
+        run = make_run(record, simulator.cluster, info, pools=None if pools is None else pools.of)
+        if len(jobs) >= PACKED_FROM:
+            release_memory()
+        return run
 
     def outages(
         self, workload: Workload, nodes: Sequence[NodeFacts], options: PredictionOptions

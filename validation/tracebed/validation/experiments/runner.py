@@ -283,7 +283,7 @@ def _programs(path: Path, machine: Machine, processes: Processes, seed: int) -> 
 def _jobs(measured: MeasuredRun, workload: Workload) -> pd.DataFrame:
     """Return the finished jobs for plots: times, whether the job started on fewer cores than requested, and classes."""
     jobs, held = measured.run.table("jobs"), measured.run.table("allocations")
-    row = rows_of(held.raw("job_id"), jobs.raw("job_id"))
+    row = held.rows_in("job_id", jobs)
     first = held["start"] == jobs["start"][row]
     cores = (held["cores"] * held["count"])[first]
     got = np.bincount(row[first], cores, minlength=len(jobs))

@@ -12,7 +12,7 @@ from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.display import counted
 from tracebed.ground.ranges import as_ranges
 from tracebed.ground.registry import one_of
-from tracebed.ground.table import codes_of, rows_of
+from tracebed.ground.table import codes_of
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.validation.metrics.measured import MeasuredRun, Undefined, last_instant
 from tracebed.validation.statistics import mean, percentile
@@ -82,7 +82,7 @@ def _by_nodes(run: Run) -> tuple[IntArray, list[str]]:
             raise Undefined(reason)
     class_of, names = node_classes(run.info)
     jobs, held = run.table("jobs"), run.table("allocations")
-    job = rows_of(held.raw("job_id"), jobs.raw("job_id"))
+    job = held.rows_in("job_id", jobs)
     order = np.lexsort((held["node"], job))
     job, first = job[order], held["node"][order]
     last = first + held["count"][order]
@@ -199,5 +199,5 @@ def node_hours(run: MeasuredRun) -> FloatArray:
     first, last = held["node"], held["node"] + held["count"]
     end = np.where(np.isfinite(held["end"]), held["end"], last_instant(run.run))
     seconds = (shares[last] - shares[first]) * held["cores"] * (end - held["start"])
-    job = rows_of(held.raw("job_id"), jobs.raw("job_id"))
+    job = held.rows_in("job_id", jobs)
     return np.bincount(job, weights=seconds, minlength=len(jobs)) / 3600.0

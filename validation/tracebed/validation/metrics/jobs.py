@@ -9,7 +9,7 @@ import numpy as np
 from tracebed.converters.workload import BoolArray, Kind
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import ChangeCause, JobState
-from tracebed.ground.table import IntArray, Table, expanded, rows_of
+from tracebed.ground.table import IntArray, Table, expanded
 from tracebed.orchestrator.run import Run
 
 if TYPE_CHECKING:
@@ -66,10 +66,7 @@ def measures(run: Run, tau: float = TAU) -> Table:
     reference = jobs["run_time"]
     return Table(
         {
-            "job_id": jobs.raw("job_id"),
-            "kind": jobs.raw("kind"),
-            "state": jobs.raw("state"),
-            "nodes": jobs["nodes"],
+            **{name: jobs.kept(name) for name in ("job_id", "kind", "state", "nodes")},
             "finished": finished,
             "submit": submit - origin(run),
             "wait": wait,
@@ -81,13 +78,13 @@ def measures(run: Run, tau: float = TAU) -> Table:
             "bounded_slowdown_ref": np.maximum(1.0, response / np.maximum(reference, tau)),
             **_resizes(run),
         }
-    )
+    ).packed()
 
 
 def _resizes(run: Run) -> dict[str, IntArray]:
     """Return the numbers of executed and requested reconfigurations of each job, as columns of `per_job`."""
     asked, jobs = run.table("reconfigurations").take(run.are_resizes), run.table("jobs")
-    row = rows_of(asked.raw("job_id"), jobs.raw("job_id")) if len(asked) else np.empty(0, dtype=np.int64)
+    row = asked.rows_in("job_id", jobs) if len(asked) else np.empty(0, dtype=np.int64)
     executed = asked.equal("state", "applied") & (row >= 0)
     counts = {}
     for kind in ("expand", "shrink"):
@@ -99,7 +96,7 @@ def _resizes(run: Run) -> dict[str, IntArray]:
 
 def since_last_start(held: Table, jobs: Table) -> tuple[Table, IntArray]:
     """Return the rows of allocations `held` since the last start of their jobs, and the row of the job of each."""
-    job = rows_of(held.raw("job_id"), jobs.raw("job_id"))
+    job = held.rows_in("job_id", jobs)
     last = held["start"] >= jobs["start"][job]
     return held.take(last), job[last]
 
@@ -122,7 +119,7 @@ def guests_and_mates(run: Run) -> tuple[BoolArray, BoolArray]:
     row, node = expanded(held["node"], held["count"])
     changes = run.table("reconfigurations")
     lent = changes.take(changes.equal("cause", ChangeCause.LEND))
-    lender = rows_of(lent.raw("job_id"), jobs.raw("job_id"))
+    lender = lent.rows_in("job_id", jobs)
     alone = np.ones(len(jobs), dtype=bool)  # the job lent no core at its start
     alone[lender[lent["asked"] <= jobs["start"][lender]]] = False
     order = np.lexsort((held["start"][row], node))

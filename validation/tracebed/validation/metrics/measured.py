@@ -17,7 +17,7 @@ from tracebed.ground.table import IntArray, Table
 from tracebed.ground.topology import Grid
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.schema import TABLES
-from tracebed.orchestrator.runs.steps import Steps, Window, arrivals, full, held_cores
+from tracebed.orchestrator.runs.steps import Steps, Window, arrivals, full, held_together
 from tracebed.orchestrator.scheduling.placement import grid_of
 from tracebed.validation.metrics.jobs import TAU, guests_and_mates, measures, origin
 from tracebed.validation.metrics.power import HeldNodes, PowerUse, SleepPeriods, has_states, node_powers, power_use
@@ -79,13 +79,15 @@ def _computing(run: Run) -> pd.DataFrame:
 
 def _held(run: Run, rows: Table | pd.DataFrame) -> Steps:
     """Return the sum of the cores of `rows`, a table with the columns of allocations."""
-    held = _held_nodes(run, rows)
-    return held_cores(held.start, held.end, (held.cores * held.count).astype(np.float64))
+    zero, parts = origin(run), []
+    for block in rows.blocks() if isinstance(rows, Table) else [rows]:
+        held = _held_nodes(run, block, zero)
+        parts.append(held_together(held.start, held.end, (held.cores * held.count).astype(np.float64)))
+    return Steps.count(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _held_nodes(run: Run, rows: Table | pd.DataFrame) -> HeldNodes:
-    """Return what jobs hold by `rows`, a table with the columns of allocations."""
-    zero = origin(run)
+def _held_nodes(run: Run, rows: Table | pd.DataFrame, zero: float) -> HeldNodes:
+    """Return what jobs hold by `rows`, a table with the columns of allocations. `zero`: the `origin` of the run, s."""
     node, count, starts, ends, cores = (np.asarray(rows[name]) for name in ("node", "count", "start", "end", "cores"))
     starts, ends = starts - zero, ends - zero
     if not np.isfinite(ends).all():
@@ -314,7 +316,8 @@ class MeasuredRun:
         if powers is None:
             raise Undefined(NO_FIGURES)
         _ = self.busy  # raises Undefined
-        held = _held_nodes(self.run, _computing(self.run) if self._is_operated else self.run.table("allocations"))
+        rows = _computing(self.run) if self._is_operated else self.run.table("allocations")
+        held = _held_nodes(self.run, rows, origin(self.run))
         cores = np.array([node.cores for node in self.run.info.nodes], dtype=np.int64)
         return power_use(held, self._sleep, powers, cores, self.horizon_s)
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from tracebed.converters.workload import BoolArray
 from tracebed.ground.states import JobState
-from tracebed.ground.table import rows_of
 from tracebed.orchestrator.scheduling.record import LOST
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.measured import MeasuredRun, Undefined
@@ -71,7 +70,7 @@ def _lost_work(run: MeasuredRun) -> float:
     jobs, rows = run.run.table("jobs"), run.run.table("allocations")
     if not len(rows):
         return 0.0
-    job = rows_of(rows.raw("job_id"), jobs.raw("job_id"))
+    job = rows.rows_in("job_id", jobs)
     failed = hit(run) & jobs.equal("state", JobState.FAILED)
     # A requeued job that has not started again has no start. Its last run may end at the instant of the next start.
     lost = failed[job] | ((jobs["restarts"][job] > 0) & ~(rows["end"] > jobs["start"][job]))

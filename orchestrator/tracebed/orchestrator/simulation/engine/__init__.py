@@ -191,22 +191,22 @@ class CompiledSimulator:
             raise ValueError(reason)
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets)
-        self.record = ScheduleRecord(jobs)
         self._shares = shares(policy)
         self._visible = seen = _with_visible_sizes(policy, jobs)
         scheduling, timing = setup.scheduling, setup.timing
         curve, speedup = _curves(seen, len(cores))
+        run_time, work = jobs.column("run_time"), jobs.work_s
         needs_cores = self._shares or min(cores, default=0) < np.max(jobs.column("cores"), initial=0)
         library, form = _library(), form_of(policy)
         assert library is not None and form is not None  # no obstacle
         self._library, numbers = library, library.numbers
-        self._setup = library.setup(
+        self._setup: Any = library.setup(
             {
                 "jobs": len(jobs),
                 "nodes": len(cores),
                 "submit": jobs.column("submit"),
-                "run_time": jobs.column("run_time"),
-                "work": jobs.work_s,
+                "run_time": work if np.array_equal(work, run_time) else run_time,
+                "work": work,
                 "limit": jobs.column("limit"),
                 "requested": jobs.column("nodes"),
                 "low": seen.column("low"),
@@ -218,7 +218,7 @@ class CompiledSimulator:
                 "malleable": seen.column("malleable"),
                 "curve": curve,
                 "speedup": speedup,
-                "parallel": jobs.column("parallel"),
+                "parallel": jobs.column("parallel") if needs_cores else None,
                 "cores": cores if needs_cores else None,
                 "policy": numbers["policy"][form.name],
                 **form.parameters(policy, jobs, numbers),
@@ -270,6 +270,8 @@ class CompiledSimulator:
             if status == "NO_MEMORY":
                 raise MemoryError("the compiled engine cannot allocate memory")
             assert status == "DONE", "no reservation is possible"
+            self._setup = None
+            self.record = ScheduleRecord(self.jobs)  # only now, since it takes as much memory as the jobs
             self._copy_results(library.results(engine))
         finally:
             library.free(engine)
@@ -353,6 +355,8 @@ def _curves(jobs: Jobs, total: int) -> tuple[Array, Array]:
     values: list[float] = []
     begins: list[int] = []
     functions, number = jobs.speedups
+    if not functions:
+        return np.zeros(len(jobs), dtype=np.int64), np.array(values)
     for speedup, (low, top) in zip(functions, _sizes(jobs, total), strict=True):
         begins.append(len(values) - low)
         values += [speedup(nodes) for nodes in range(low, top + 1)]

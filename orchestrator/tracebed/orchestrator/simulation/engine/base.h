@@ -28,7 +28,7 @@
     _(const int32_t *, job_cores) _(const int32_t *, ranks) _(const uint8_t *, malleable) \
     _(const int64_t *, curve) /* job -> index of S(0) in `speedup`, which has S(n) for the job's sizes */ \
     _(const double *, speedup) \
-    _(const double *, parallel) /* share of the run time on the requested nodes in which all cores work */ \
+    _(const double *, parallel) /* share of the run time on the requested nodes in which all cores work; null if `cores` is */ \
     _(const int32_t *, cores) /* of each node; null: no node has fewer than a job requests, and none is shared */ \
     _(int64_t, policy) _(int64_t, priority) _(double, max_age_s) /* of aging */ _(int64_t, runtime_model) _(int64_t, over_limit) \
     _(int64_t, shares) _(const uint8_t *, kind) _(const int32_t *, sockets) /* of each job, node; null: no sharing */ \

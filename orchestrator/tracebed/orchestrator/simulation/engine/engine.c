@@ -156,9 +156,30 @@ const char *tracebed_engine_description(void) {
            COUNT_IDLE(NAMED) "\npromise:" PROMISE(NAMED) "\ncalls:" CALLS(NAMED) "\noutcome:" OUTCOME(NAMED);
 }
 
+void tracebed_engine_results(const struct engine *e, struct results *results);
+
 int64_t tracebed_engine_setup_size(void) { return (int64_t)sizeof(struct setup); }
 
 int64_t tracebed_engine_results_size(void) { return (int64_t)sizeof(struct results); }
+
+static int is_result(const struct results *results, const void *array) {
+#define SAME(type, name) || (const void *)(intptr_t)results->name == array
+    return array && (0 RESULTS(SAME));
+}
+
+/* Free one array of results; null: what is no result of an engine that is done. It may then only be read and freed. */
+void tracebed_engine_forget(struct engine *e, const void *array) {
+    struct results results;
+    tracebed_engine_results(e, &results);
+    if (!array) {
+        for (int64_t at = 0; at < e->chunk_count; at++) free(e->chunks[at]);
+        e->chunk_count = 0;
+        free(e->class_of), e->class_of = NULL;
+    }
+#define FORGOTTEN(owner, name, count) \
+    if (array ? (const void *)owner->name == array : !is_result(&results, owner->name)) free(owner->name), owner->name = NULL;
+    ARRAYS(FORGOTTEN) ARRAYS_OF_CLASSES(FORGOTTEN)
+}
 
 void tracebed_engine_free(struct engine *e) {
     if (!e) return;
@@ -235,7 +256,8 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     for (int64_t job = 0; job < jobs; job++) {
         e->shortest_limit[job] = shortest_limit(in, job);
         e->limit[job] = in->limit[job];
-        e->reserved[job] = e->ends[job] = e->start[job] = e->launched[job] = e->end[job] = NAN;
+        if (in->policy != EASY || in->named_nodes) e->reserved[job] = NAN;  /* else never read */
+        e->ends[job] = e->start[job] = e->launched[job] = e->end[job] = NAN;
         e->place[job] = e->open[job] = -1;
         if (e->coming_of) e->coming_of[job] = -1;
     }

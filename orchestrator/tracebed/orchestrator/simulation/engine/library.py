@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,8 @@ class Library:
                 raise ValueError(f"{kind.__name__} has {size()} bytes in C, {ctypes.sizeof(kind)} in Python")
         self.new = functions.tracebed_engine_new
         self.new.argtypes, self.new.restype = [ctypes.POINTER(self._setup_type)], ctypes.c_void_p
+        self.forget = functions.tracebed_engine_forget
+        self.forget.argtypes, self.forget.restype = [ctypes.c_void_p, ctypes.c_void_p], None
         self.free = functions.tracebed_engine_free
         self.free.argtypes, self.free.restype = [ctypes.c_void_p], None
         self.advance = functions.tracebed_engine_advance
@@ -86,39 +88,45 @@ class Library:
         """
         if differing := (values.keys() - self.parameters.keys()) ^ self._setup.keys():
             raise ValueError(f"struct setup has other fields ({', '.join(sorted(differing))}): install tracebed again")
-        arrays = {
-            name: np.ascontiguousarray(values[name], dtype=typecode)
-            for name, (typecode, is_array) in self._fields.items()
-            if is_array and values.get(name) is not None
-        }
+        arrays: dict[str, Any] = {}
+        made: dict[tuple[int, str], Any] = {}  # a column that is given twice, such as the sizes of rigid jobs, is one
+        for name, (typecode, is_array) in self._fields.items():
+            if is_array and (given := values.get(name)) is not None:
+                if (key := (id(given), typecode)) not in made:
+                    made[key] = np.ascontiguousarray(given, dtype=typecode)
+                arrays[name] = made[key]
         setup = self._setup_type(**{**values, **{name: column.ctypes.data for name, column in arrays.items()}})
         setup.arrays = arrays
         return setup
 
     def results(self, engine: int) -> Results:
-        """Return the results so far. They are valid until the next call of `advance` or `free`."""
+        """Return the results of an engine that is done, which loses what is read. They are valid until `free`."""
         structure = self._results_type()
+        self.forget(engine, None)  # what is no result
         self._read(engine, ctypes.byref(structure))
-        return Results(structure, self._results)
+        return Results(structure, self._results, lambda address: self.forget(engine, address))
 
 
 class Results:
     """A `struct results`: numbers and arrays by name."""
 
-    def __init__(self, structure: ctypes.Structure, fields: Mapping[str, tuple[str, bool]]) -> None:
-        """Wrap the structure, whose fields are described by `fields`."""
-        self._structure, self._fields = structure, fields
+    def __init__(
+        self, structure: ctypes.Structure, fields: Mapping[str, tuple[str, bool]], forget: Callable[[int], None]
+    ) -> None:
+        """Wrap the structure, whose fields are described by `fields`. `forget` frees the array at an address."""
+        self._structure, self._fields, self._forget = structure, fields, forget
 
     def number(self, name: str) -> int:
         """Return a number."""
         return int(getattr(self._structure, name))
 
     def array(self, name: str, count: int) -> array[Any]:
-        """Return a copy of the first `count` elements of an array."""
+        """Return a copy of the first `count` elements of an array, which can be read once."""
         values: array[Any] = array(self._fields[name][0])
         if count:
-            size = count * values.itemsize
-            values.frombytes((ctypes.c_char * size).from_address(getattr(self._structure, name)))
+            size, address = count * values.itemsize, getattr(self._structure, name)
+            values.frombytes((ctypes.c_char * size).from_address(address))
+            self._forget(address)
         return values
 
 
