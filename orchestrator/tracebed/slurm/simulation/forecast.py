@@ -357,7 +357,7 @@ class StateInputs:
     def __init__(self, state: ClusterState, zero: float) -> None:
         self._state, self._zero, cluster = state, zero, state.machine
         self._idle = IdleCluster.of(cluster)
-        _, self._kinds, self.empty, self._placed = self._idle
+        _, self._kinds, self.empty, self._placed, _ = self._idle
         self._nodes = {name: number for number, (name, _) in enumerate(cluster.nodes)}
         self._down = mask_of([self._nodes[name] for name in state.unavailable])
         self._most = max(partition.factor for partition in cluster.partitions) or 1
@@ -400,7 +400,7 @@ class StateInputs:
         """The limits and factors for the jobs of the state."""
         cluster, jobs = self._state.machine, self._state.jobs
         accounting = Accounting(cluster, self._kinds, [job.account for job in jobs], [job.user for job in jobs])
-        return accounting, Factors(cluster, self._kinds, accounting)
+        return accounting, Factors(cluster, self._kinds)
 
     def of(self, jobs: Sequence[LiveJob], requests: Sequence[Request], live: int, first: Sequence[int]) -> Inputs:
         """Return the inputs of jobs without run times. The simulation ends when the `live` jobs have started.
@@ -411,7 +411,7 @@ class StateInputs:
         state, cluster, weights = self._state, self._state.machine, self._state.machine.weights
         users = _Users(state, jobs)
         accounting = Accounting(cluster, self._kinds, [job.account for job in jobs], [job.user for job in jobs])
-        factors = Factors(cluster, self._kinds, accounting)
+        factors = Factors(cluster, self._kinds)
         known = len(first)
         fair = weights.fairshare if state.shares else 0
         partition = [cluster.partition(job.partition) or 0 for job in jobs]

@@ -44,7 +44,7 @@ from tracebed.validation.metrics.power import KWH_J, PARTS
 from tracebed.validation.metrics.power_states import energy_by_state
 
 ALONE = 20_000
-"""Jobs to simulate, in all members, up to which other processes would take longer to start than to compute."""
+"""Jobs to simulate, in all members, up to which other processes may take longer to start than to compute."""
 
 BOUNDED = " malleable jobs not "
 """Part of the warnings of a run about jobs that the layer does not resize, or not expand."""
@@ -166,7 +166,7 @@ def predictions(
         path = Path(folder) / "log.parquet"
         write_workload(workload, path)
         items = [(at, Member(path, side, seed, perturbation, edges)) for at, (side, seed) in enumerate(todo)]
-        few = len(workload) * len(items) <= ALONE
+        few = len(items) == 1 or len(workload) * len(items) <= ALONE
         found: dict[int, Predicted] = {}
         with LocalPool(1 if few else workers) as pool:
             for (at, _), result in pool.map(_of_cluster, items):
