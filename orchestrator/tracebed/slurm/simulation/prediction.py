@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracebed.converters.workload import Workload
+from tracebed.converters.workload import FloatArray, Workload
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
@@ -310,10 +310,7 @@ def _inputs(
         for name in ("features", "gres", "group", "licenses", "partition", "queue", "user")
     }
     fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
-    memory, own_limit = (
-        [NAN if math.isnan(value) else value for value in runnable.floats(name).tolist()]
-        for name in ("memory_mib", "time_limit")
-    )
+    memory, own_limit = (_numbers(runnable.floats(name)) for name in ("memory_mib", "time_limit"))
     accounting = Accounting(cluster, kinds, columns["group"], columns["user"])
     factors = Factors(cluster, kinds)
     weights, extend = cluster.weights, setup.scheduling.over_limit is OverLimit.EXTEND
@@ -321,7 +318,6 @@ def _inputs(
     of_slurm = in_cpus(workload)
     owner_of, priority = cache(accounting.owner), cache(accounting.priority)
 
-    @cache
     def entry(
         name: str, size: Size, user: tuple[str, str, str], licenses: str, limit_s: float, own_s: float, started: bool
     ) -> _Entry | str:
@@ -352,18 +348,25 @@ def _inputs(
         fixed = factors.fixed(request, amounts, number, priority(owner), limit)
         return _Entry(number, fitting, owner, limit, fixed)
 
+    @cache
+    def entries_of(listed: str, *own: Any) -> tuple[str | None, list[tuple[int, _Entry]]]:
+        """Return why such jobs are rejected, or None, and their entries with the place in the list of partitions."""
+        every = [entry(name, *own) for name in listed.split(",")]
+        reasons = [each for each in every if isinstance(each, str)]
+        if reasons and (cluster.all_partitions or len(reasons) == len(every)):
+            return reasons[0], []
+        return None, [(place, each) for place, each in enumerate(every) if isinstance(each, _Entry)]
+
     found = list[tuple[int, int, int, _Entry]]()
     begun = _begins(runnable.texts("array").tolist(), jobs.submit)
     sizes = map(Size, jobs.nodes, jobs.cores, spread, fewest, memory, columns["gres"], columns["features"])
     users = zip(columns["group"], columns["user"], columns["queue"], strict=True)
-    asked = zip(sizes, users, columns["licenses"], jobs.limit, own_limit, started, strict=True)
-    for job, (listed, own) in enumerate(zip(columns["partition"], asked, strict=True)):
-        of_job = [entry(name, *own) for name in listed.split(",")]
-        reasons = [each for each in of_job if isinstance(each, str)]
-        if reasons and (cluster.all_partitions or len(reasons) == len(of_job)):
-            record.refuse(job, JobState.REJECTED, reasons[0])
+    asked = (columns["partition"], sizes, users, columns["licenses"], jobs.limit, own_limit, started)
+    for job, (reason, own) in enumerate(map(entries_of, *asked)):
+        if reason is None:
+            found += [(begun[job], place, job, each) for place, each in own]
         else:
-            found += [(begun[job], place, job, each) for place, each in enumerate(of_job) if isinstance(each, _Entry)]
+            record.refuse(job, JobState.REJECTED, reason)
     het_jobs = runnable.texts(HET_JOB).tolist() if HET_JOB in runnable.columns else []
     lost = {name for job, name in enumerate(het_jobs) if name and record.state[job] is JobState.REJECTED}
     for job, name in enumerate(het_jobs):
@@ -381,16 +384,17 @@ def _inputs(
     partitions = [each.partition for each in entries]
     known = "extra_release_s" in runnable.columns
     release = runnable.floats("extra_release_s").tolist() if known else [0.0] * len(jobs)  # of SIGTERM ignored
-    overheads, overrun = setup.timing.overheads, _overruns(runnable, kill=not extend)
+    launch, end = cache(setup.timing.overheads.launch), cache(setup.timing.overheads.end)
+    overrun = _overruns(runnable, kill=not extend)
     users: dict[str, int] = {}
     inputs = Inputs(
         **rules(idle, accounting, factors, owners, partitions),
         submit=[jobs.submit[job] for job in numbers],
         run_time=[jobs.run_time[job] for job in numbers],
         limit=[each.limit for each in entries],
-        launch_s=[overheads.launch(jobs.nodes[job]) for job in numbers],
+        launch_s=[launch(jobs.nodes[job]) for job in numbers],
         overrun_s=[overrun[job] for job in numbers],
-        end_s=[overheads.end(jobs.nodes[job]) + release[job] for job in numbers],
+        end_s=[end(jobs.nodes[job]) + release[job] for job in numbers],
         requests=[each.request for each in entries],
         user=[users.setdefault(owner.user, len(users)) for owner in owners],
         fixed=[each.fixed for each in entries],
@@ -435,6 +439,14 @@ def rules(
         "complete_wait_s": cluster.complete_wait_s,
         "preemption": preemption_of(cluster, partitions, [owner.qos for owner in owners]),
     }
+
+
+def _numbers(values: FloatArray) -> list[float]:
+    """Return numbers, of which missing ones are `NAN`."""
+    found: list[float] = values.tolist()
+    for at in np.flatnonzero(np.isnan(values)).tolist():
+        found[at] = NAN
+    return found
 
 
 def _overruns(workload: Workload, *, kill: bool) -> list[float]:
