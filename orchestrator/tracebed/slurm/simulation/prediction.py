@@ -360,8 +360,8 @@ def _inputs(
     found = list[tuple[int, int, int, _Entry]]()
     begun = _begins(runnable.texts("array").tolist(), jobs.submit)
     sizes = map(Size, jobs.nodes, jobs.cores, spread, fewest, memory, columns["gres"], columns["features"])
-    users = zip(columns["group"], columns["user"], columns["queue"], strict=True)
-    asked = (columns["partition"], sizes, users, columns["licenses"], jobs.limit, own_limit, started)
+    named = zip(columns["group"], columns["user"], columns["queue"], strict=True)
+    asked = (columns["partition"], sizes, named, columns["licenses"], jobs.limit, own_limit, started)
     for job, (reason, own) in enumerate(map(entries_of, *asked)):
         if reason is None:
             found += [(begun[job], place, job, each) for place, each in own]

@@ -52,8 +52,10 @@ def by_size(nodes: IntArray) -> tuple[IntArray, list[str]]:
 
 def most_frequent(names: pd.Series[str]) -> tuple[IntArray, list[str]]:
     """Return the class of each job and the labels: the names with the most jobs, then the others."""
+    import pandas as pd
+
     largest = names.value_counts().index[:USERS]
-    codes = largest.get_indexer(names)
+    codes = largest.get_indexer(pd.Index(names))
     labels = [name or "unknown" for name in largest]
     if (codes < 0).any():
         codes, labels = np.where(codes < 0, len(labels), codes), [*labels, "others"]
