@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import tracebed.api as tb
 from tests.runs import NAN, fcfs_run, make_run
 from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics.classes import USERS
 from tracebed.validation.verdict import compare
-from tracebed.validation.verdict.breakdown import QUANTITIES, USERS, breakdown
+from tracebed.validation.verdict.breakdown import QUANTITIES, breakdown
 from tracebed.validation.verdict.divergence import (
     COLUMNS,
     _displaced,

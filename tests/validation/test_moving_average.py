@@ -21,10 +21,7 @@ from tests.commands import call
 from tests.pages import plain
 from tests.runs import fcfs_run
 from tests.validation.test_schemas import problems
-from tracebed.validation.report.markdown import markdown
-from tracebed.validation.verdict import Case, Tolerances, validate
-from tracebed.validation.verdict.gate import Gate
-from tracebed.validation.verdict.moving_average import (
+from tracebed.validation.moving_average import (
     FEWEST_JOBS,
     PART,
     POSITIONS,
@@ -37,6 +34,9 @@ from tracebed.validation.verdict.moving_average import (
     window_length,
     window_starts,
 )
+from tracebed.validation.report.markdown import markdown
+from tracebed.validation.verdict import Case, Tolerances, validate
+from tracebed.validation.verdict.gate import Gate
 
 times = st.lists(st.integers(0, 200).map(lambda t: t / 4), min_size=1, max_size=40)
 waits = st.integers(0, 400).map(lambda wait: wait / 8)

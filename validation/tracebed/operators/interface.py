@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,13 +19,12 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.progress import reporter
 from tracebed.ground.registry import one_of
 from tracebed.machine.calendar import Calendar
-from tracebed.operators import forecast_page, forecasts, judgment
+from tracebed.operators import forecasts
 from tracebed.operators.forecasts import interval_of, times_of
-from tracebed.operators.judgment import Judgment
 from tracebed.operators.prospective_job import ID as NOT_SUBMITTED
 from tracebed.operators.prospective_job import with_job
 from tracebed.operators.whatif import log as logs
-from tracebed.operators.whatif import page, pictures, study
+from tracebed.operators.whatif import study
 from tracebed.operators.whatif.change import Change
 from tracebed.operators.whatif.malleable import MEASURED, MEASURED_WORDS, Malleable, resize_costs
 from tracebed.operators.whatif.refused import Remedy
@@ -38,8 +37,10 @@ from tracebed.slurm.live_state import ask
 from tracebed.slurm.simulation.forecast import Starts
 from tracebed.slurm.simulation.forecast import forecast as simulate
 from tracebed.slurm.state import ClusterState, read_folder, state_of, waits_for
-from tracebed.validation.pictures import Picture
-from tracebed.validation.report.html import write_page
+
+if TYPE_CHECKING:
+    from tracebed.operators.judgment import Judgment
+    from tracebed.validation.pictures import Picture
 
 
 class WhatIf(study.WhatIf):
@@ -51,10 +52,14 @@ class WhatIf(study.WhatIf):
         Raises:
             InputError: the folder has other content, or cannot be written.
         """
+        from tracebed.operators.whatif import page  # Matplotlib, for pages and pictures only
+
         return page.write(self, Path(folder))
 
     def pictures(self) -> dict[str, Picture]:
         """Return the pictures by name, for `tb.pictures`."""
+        from tracebed.operators.whatif import pictures
+
         return {name: picture for name, (_, picture) in pictures.pictures(self).items()}
 
 
@@ -346,10 +351,15 @@ class Forecast(forecasts.Forecast):
         Raises:
             InputError: the name does not end in .html, or the file cannot be written or replaced.
         """
+        from tracebed.operators import forecast_page
+        from tracebed.validation.report.html import write_page
+
         return write_page(forecast_page.render(self), Path(path))
 
     def pictures(self) -> dict[str, Picture]:
         """Return the pictures by name, for `tb.pictures`."""
+        from tracebed.operators import forecast_page
+
         return forecast_page.pictures(self)
 
 
@@ -413,6 +423,8 @@ def collect_state(folder: Path | str) -> Path:
         >>> tb.collect_state("states")  # doctest: +SKIP
         PosixPath('states/2026-01-31T12-00-00')
     """
+    from tracebed.operators import judgment
+
     return judgment.collect(Path(folder), ask())
 
 
@@ -445,6 +457,8 @@ def judge_forecasts(
         >>> tb.judge_forecasts("states", "accounting").figures()[0]["inside"]  # doctest: +SKIP
         0.83
     """
+    from tracebed.operators import judgment
+
     bounds.check("number of repetitions", repetitions, 2, 10_000)
     states, history = judgment.collected(Path(folder)), _workload(log)
     happened, ended = judgment.Happened(history, states), judgment.ends_of(history)
@@ -456,7 +470,7 @@ def judge_forecasts(
         tables.append(own.table.assign(instant=pd.Timestamp(own.instant), real=times_of(real)))
         notes.update(dict.fromkeys(own.notes))
         done(number + 1)
-    return Judgment(pd.concat(tables, ignore_index=True), len(tables), tuple(notes))
+    return judgment.Judgment(pd.concat(tables, ignore_index=True), len(tables), tuple(notes))
 
 
 def _forecast(state: ClusterState, log: converters.Workload, repetitions: int, seed: int, **options: Any) -> Forecast:

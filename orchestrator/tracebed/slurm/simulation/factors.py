@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 
 from tracebed.slurm.machine import MINUTE_S, SlurmCluster
-from tracebed.slurm.simulation.accounts import TRES, Accounting, Owner
+from tracebed.slurm.simulation.accounts import TRES
 from tracebed.slurm.simulation.inputs import GRES
 from tracebed.slurm.simulation.resources import Request
 
@@ -33,9 +33,9 @@ def size_factor(
 class Factors:
     """The factors of priorities, and the weights of a job's amounts in its usage, of each partition."""
 
-    def __init__(self, cluster: SlurmCluster, kinds: Sequence[str], accounting: Accounting) -> None:
+    def __init__(self, cluster: SlurmCluster, kinds: Sequence[str]) -> None:
         """Prepare for the jobs of a cluster. `kinds` are the generic resources in the order of the amounts."""
-        self._weights, self._accounting = cluster.weights, accounting
+        self._weights = cluster.weights
         self._nodes, self._cores = len(cluster.nodes), sum(cluster.cores_of(kind) for _, kind in cluster.nodes)
         self._partitions = cluster.partitions
         largest = max(partition.factor for partition in cluster.partitions) or 1
@@ -45,8 +45,8 @@ class Factors:
         self.billing = [_by_kind(partition.billing or {"cpu": 1.0}, kinds) for partition in cluster.partitions]
         self.most = "max_tres" in cluster.weights.flags
 
-    def fixed(self, request: Request, amounts: Sequence[int], partition: int, owner: Owner, limit: int) -> float:
-        """Return the part of the priority of a job that does not change."""
+    def fixed(self, request: Request, amounts: Sequence[int], partition: int, of_owner: float, limit: int) -> float:
+        """Return the part of the priority of a job that does not change. `of_owner`: see `Accounting.priority`."""
         weights = self._weights
         minutes = limit // MINUTE_S if "small_relative_to_time" in weights.flags else 0
         size = size_factor(
@@ -58,7 +58,7 @@ class Factors:
             minutes=minutes,
         )
         found = weights.partition * self._partitions[partition].factor / self._largest + weights.job_size * size
-        found += self._accounting.priority(owner)
+        found += of_owner
         normal = weights.normal("tres")
         for weight, amount, total in zip(self._tres, amounts, self._totals[partition], strict=True):
             if weight and total:

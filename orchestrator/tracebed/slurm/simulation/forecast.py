@@ -238,7 +238,7 @@ class _Ensemble:
         rng, begin, policy = self._rng, self._begin, self._policy
         own = len(self._jobs)
         which = [*range(own), *later.jobs.tolist()]
-        columns: dict[str, Any] = {name: [getattr(inputs, name)[job] for job in which] for name in OF_JOBS}
+        columns: dict[str, Any] = {name: _of(getattr(inputs, name), which) for name in OF_JOBS}
         columns["submit"][own:] = (later.submit + begin).tolist()
         check = rng.random() * CHECK_S
         columns["run_time"] = [*run_times.tolist(), *later.run_time.tolist()]
@@ -300,18 +300,19 @@ class _Later:
     run_time: FloatArray
 
 
+def _of(values: Sequence[Any], which: Sequence[int]) -> list[Any]:
+    """Return the values of the jobs `which`."""
+    return [values[job] for job in which]
+
+
 def _rows_of(inputs: Inputs, which: Sequence[int], own: int) -> dict[str, Any]:
     """Return the conditions, limits and further rules of the jobs `which`, of which `own` are those of the state."""
-
-    def of(values: Sequence[Any]) -> list[Any]:
-        return [values[job] for job in which]
-
     rows: dict[str, Any] = {}
     for part, names in OF_PARTS.items():
         if (whole := getattr(inputs, part)) is not None:
-            rows[part] = replace(whole, **{name: of(getattr(whole, name)) for name in names})
+            rows[part] = replace(whole, **{name: _of(getattr(whole, name), which) for name in names})
     if inputs.het_job:
-        rows["het_job"] = of(inputs.het_job)
+        rows["het_job"] = _of(inputs.het_job, which)
     if entries := inputs.entries:
         jobs = [*entries.first[:own], *range(own, len(which))]
         rows["entries"] = Entries.of(jobs, one_reservation=entries.one_reservation) if entries.several else None
@@ -357,17 +358,18 @@ class StateInputs:
     def __init__(self, state: ClusterState, zero: float) -> None:
         self._state, self._zero, cluster = state, zero, state.machine
         self._idle = IdleCluster.of(cluster)
-        _, self._kinds, self.empty, self._placed = self._idle
+        _, self._kinds, self.empty, self._placed, _ = self._idle
         self._nodes = {name: number for number, (name, _) in enumerate(cluster.nodes)}
         self._down = mask_of([self._nodes[name] for name in state.unavailable])
         self._most = max(partition.factor for partition in cluster.partitions) or 1
+        self._demanded = cache(cluster.demanded)
 
     def request(self, job: LiveJob) -> Request | None:
         """Return the request of a job; None: no available nodes of its partition can run it."""
         cluster, number = self._state.machine, self._state.machine.partition(job.partition)
         if number is None:
             return None
-        partition, wanted = cluster.partitions[number], cluster.demanded(job.gres)
+        partition, wanted = cluster.partitions[number], self._demanded(job.gres)
         memory = {"memory": int(job.memory_mib or ALL), "by_core": job.by_core} if math.isfinite(job.memory_mib) else {}
         request = Request(
             cores=sum(job.held.values()) or job.cores,
@@ -400,7 +402,7 @@ class StateInputs:
         """The limits and factors for the jobs of the state."""
         cluster, jobs = self._state.machine, self._state.jobs
         accounting = Accounting(cluster, self._kinds, [job.account for job in jobs], [job.user for job in jobs])
-        return accounting, Factors(cluster, self._kinds, accounting)
+        return accounting, Factors(cluster, self._kinds)
 
     def of(self, jobs: Sequence[LiveJob], requests: Sequence[Request], live: int, first: Sequence[int]) -> Inputs:
         """Return the inputs of jobs without run times. The simulation ends when the `live` jobs have started.
@@ -411,7 +413,7 @@ class StateInputs:
         state, cluster, weights = self._state, self._state.machine, self._state.machine.weights
         users = _Users(state, jobs)
         accounting = Accounting(cluster, self._kinds, [job.account for job in jobs], [job.user for job in jobs])
-        factors = Factors(cluster, self._kinds, accounting)
+        factors = Factors(cluster, self._kinds)
         known = len(first)
         fair = weights.fairshare if state.shares else 0
         partition = [cluster.partition(job.partition) or 0 for job in jobs]

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from operator import add, sub
+from operator import add, itemgetter, sub
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracebed.converters.workload import Workload
+from tracebed.converters.workload import FloatArray, Workload
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
@@ -89,25 +89,41 @@ from tracebed.slurm.simulation.start_conditions import (
 
 PLACEMENTS = 10_000
 """Number of different requests whose eligible nodes are remembered."""
+NAN = math.nan
+"""The only missing number in the keys of what is remembered: a key with another one is equal to none."""
 QUERY_S = 0.4
 """Longest usual time from the instant at which a pass of a layer is due until it decides: it queries Slurm first. 95 %
 of the passes of five replays took less."""
 
 
+class Size(NamedTuple):
+    """The size and the resources of a job of a workload, in its columns. A missing number is `NAN`, the same object."""
+
+    nodes: int
+    cores_per_node: int
+    spread: int
+    fewest_nodes: int
+    memory_mib: float
+    gres: str
+    features: str
+
+
 class IdleCluster(NamedTuple):
-    """An idle cluster: its kinds of generic resources, its resources, and the function `placement`."""
+    """An idle cluster: its kinds of generic resources, its resources, and the functions `placement` and `requests`."""
 
     cluster: SlurmCluster
     kinds: Sequence[str]
     resources: Resources
     placed: Callable[[int, str, Request], Request | str]
+    asked: Callable[[int, Size, bool], tuple[Request, Request | str]]
 
     @classmethod
     def of(cls, cluster: SlurmCluster) -> IdleCluster:
         """Return a cluster with its idle resources."""
         kinds = cluster.gres
         empty = resources_of(cluster, kinds)
-        return cls(cluster, kinds, empty, placement(cluster, empty))
+        placed = placement(cluster, empty)
+        return cls(cluster, kinds, empty, placed, requests(cluster, kinds, empty, placed))
 
 
 @lru_cache(maxsize=2)
@@ -274,9 +290,8 @@ def simulate(
 
 
 class _Entry(NamedTuple):
-    """A job in the queue of a partition."""
+    """A job in the queue of a partition. Jobs that ask for the same have the same one."""
 
-    job: int
     partition: int
     request: Request
     owner: Owner
@@ -289,96 +304,97 @@ def _inputs(
 ) -> tuple[Inputs, list[int]]:
     """Return the inputs of the simulation, and the job of each of its entries. Jobs that never fit are rejected."""
     runnable, _ = workload.runnable()
-    cluster, kinds, empty, placed = idle
+    cluster, kinds, empty = idle.cluster, idle.kinds, idle.resources
     columns: dict[str, Sequence[Any]] = {
         name: runnable.texts(name).tolist()
         for name in ("features", "gres", "group", "licenses", "partition", "queue", "user")
     }
     fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
-    memory = runnable.floats("memory_mib").tolist()
+    memory, own_limit = (_numbers(runnable.floats(name)) for name in ("memory_mib", "time_limit"))
     accounting = Accounting(cluster, kinds, columns["group"], columns["user"])
-    factors, owner_of = Factors(cluster, kinds, accounting), cache(accounting.owner)
-    own_limit, weights = runnable.floats("time_limit").tolist(), cluster.weights
-    extend = setup.scheduling.over_limit is OverLimit.EXTEND
+    factors = Factors(cluster, kinds)
+    weights, extend = cluster.weights, setup.scheduling.over_limit is OverLimit.EXTEND
     started = runnable.column(STARTED).tolist() if STARTED in runnable.columns else [False] * len(jobs)
     of_slurm = in_cpus(workload)
+    owner_of, priority = cache(accounting.owner), cache(accounting.priority)
 
-    def entry(job: int, name: str) -> _Entry | str:
-        """Return the entry of a job in the queue of a partition, or why it has none."""
+    def entry(
+        name: str, size: Size, user: tuple[str, str, str], licenses: str, limit_s: float, own_s: float, started: bool
+    ) -> _Entry | str:
+        """Return the entry of such jobs in the queue of a partition, or why they have none."""
         number = cluster.partition(name)
         if number is None:
             return f"the cluster has no partition {name}"
         partition = cluster.partitions[number]
         if partition.empty:
             return f"partition {partition.name} has no nodes"
-        nodes, cores = jobs.nodes[job], jobs.cores[job]
-        wanted = cluster.demanded(columns["gres"][job])
-        request = Request(
-            cores=nodes * cores,
-            per_node=0 if spread[job] else cores,
-            fewest=fewest[job] or nodes,
-            whole=partition.exclusive or not cluster.shared,
-            gres=tuple(wanted.get(kind, 0) for kind in kinds),
-            one_thread=bool(empty.threads) and not of_slurm,
-            **memory_of(memory[job], partition, cluster),
-            **choice_of(partition, in_cpus=of_slurm),
-        )
-        if lacking := wanted.keys() - set(kinds):
-            return f"{NEVER_RUN}: the cluster has no generic resource {min(lacking)}"
-        fitting = placed(number, columns["features"][job], request)
+        request, fitting = idle.asked(number, size, of_slurm)
         if isinstance(fitting, str):
             return fitting
-        if name := excess(columns["licenses"][job], cluster):
+        if name := excess(licenses, cluster):
             return f"the cluster has fewer licences {name}"
-        owner = owner_of(columns["group"][job], columns["user"][job], columns["queue"][job], number)
+        owner = owner_of(*user, number)
         if isinstance(owner, str):
             return owner
-        longest = 0.0 if started[job] or accounting.beyond_partition(owner) else partition.limit_s
-        limit = whole_minutes(jobs.limit[job] if extend or not longest else min(jobs.limit[job], longest))
+        longest = 0.0 if started or accounting.beyond_partition(owner) else partition.limit_s
+        limit = whole_minutes(limit_s if extend or not longest else min(limit_s, longest))
         amounts = amounts_of(request, None, empty, factors.billing[number], factors.most)
-        if longest and own_limit[job] > longest:
+        if longest and own_s > longest:
             return "PartitionTimeLimit: the time limit exceeds that of the partition"
-        if partition.most_nodes and request.fewest > partition.most_nodes and not started[job]:
+        if partition.most_nodes and request.fewest > partition.most_nodes and not started:
             return "PartitionNodeLimit: the job needs more nodes than a job of its partition may have"
-        if not started[job] and (reason := accounting.never(owner, amounts, limit)):
+        if not started and (reason := accounting.never(owner, amounts, limit)):
             return reason
-        return _Entry(job, number, fitting, owner, limit, factors.fixed(request, amounts, number, owner, limit))
+        fixed = factors.fixed(request, amounts, number, priority(owner), limit)
+        return _Entry(number, fitting, owner, limit, fixed)
 
-    found = list[tuple[int, int, _Entry]]()
+    @cache
+    def entries_of(listed: str, *own: Any) -> tuple[str | None, list[tuple[int, _Entry]]]:
+        """Return why such jobs are rejected, or None, and their entries with the place in the list of partitions."""
+        every = [entry(name, *own) for name in listed.split(",")]
+        reasons = [each for each in every if isinstance(each, str)]
+        if reasons and (cluster.all_partitions or len(reasons) == len(every)):
+            return reasons[0], []
+        return None, [(place, each) for place, each in enumerate(every) if isinstance(each, _Entry)]
+
+    found = list[tuple[int, int, int, _Entry]]()
     begun = _begins(runnable.texts("array").tolist(), jobs.submit)
-    for job, listed in enumerate(columns["partition"]):
-        of_job = [entry(job, name) for name in listed.split(",")]
-        reasons = [each for each in of_job if isinstance(each, str)]
-        if reasons and (cluster.all_partitions or len(reasons) == len(of_job)):
-            record.refuse(job, JobState.REJECTED, reasons[0])
+    sizes = map(Size, jobs.nodes, jobs.cores, spread, fewest, memory, columns["gres"], columns["features"])
+    named = zip(columns["group"], columns["user"], columns["queue"], strict=True)
+    asked = (columns["partition"], sizes, named, columns["licenses"], jobs.limit, own_limit, started)
+    for job, (reason, own) in enumerate(map(entries_of, *asked)):
+        if reason is None:
+            found += [(begun[job], place, job, each) for place, each in own]
         else:
-            found += [(begun[job], place, each) for place, each in enumerate(of_job) if isinstance(each, _Entry)]
+            record.refuse(job, JobState.REJECTED, reason)
     het_jobs = runnable.texts(HET_JOB).tolist() if HET_JOB in runnable.columns else []
     lost = {name for job, name in enumerate(het_jobs) if name and record.state[job] is JobState.REJECTED}
     for job, name in enumerate(het_jobs):
         if name in lost and record.state[job] is not JobState.REJECTED:
             record.refuse(job, JobState.REJECTED, "another component of its heterogeneous job is rejected")
-    found = [own for own in found if record.state[own[2].job] is not JobState.REJECTED]
+    found = [own for own in found if record.state[own[2]] is not JobState.REJECTED]
     if not found:
         reason, count = Counter(record.reason).most_common(1)[0]
         some = f" (so {count:,} of them)" if count < len(jobs) else ""
         hint = "correct the demands of the jobs, or give the slurm.conf of the cluster on which they ran"
         raise InputError(f"none of the {len(jobs):,} jobs can run on the cluster: {reason}{some}", hint=hint)
-    entries = [each for _, _, each in sorted(found, key=lambda own: (own[0], own[1], own[2].job))]
-    numbers, owners = [each.job for each in entries], [each.owner for each in entries]
+    found.sort(key=itemgetter(0, 1, 2))
+    numbers, entries = [job for _, _, job, _ in found], [each for *_, each in found]
+    owners = [each.owner for each in entries]
     partitions = [each.partition for each in entries]
     known = "extra_release_s" in runnable.columns
     release = runnable.floats("extra_release_s").tolist() if known else [0.0] * len(jobs)  # of SIGTERM ignored
-    overheads, overrun = setup.timing.overheads, _overruns(runnable, kill=not extend)
+    launch, end = cache(setup.timing.overheads.launch), cache(setup.timing.overheads.end)
+    overrun = _overruns(runnable, kill=not extend)
     users: dict[str, int] = {}
     inputs = Inputs(
         **rules(idle, accounting, factors, owners, partitions),
         submit=[jobs.submit[job] for job in numbers],
         run_time=[jobs.run_time[job] for job in numbers],
         limit=[each.limit for each in entries],
-        launch_s=[overheads.launch(jobs.nodes[job]) for job in numbers],
+        launch_s=[launch(jobs.nodes[job]) for job in numbers],
         overrun_s=[overrun[job] for job in numbers],
-        end_s=[overheads.end(jobs.nodes[job]) + release[job] for job in numbers],
+        end_s=[end(jobs.nodes[job]) + release[job] for job in numbers],
         requests=[each.request for each in entries],
         user=[users.setdefault(owner.user, len(users)) for owner in owners],
         fixed=[each.fixed for each in entries],
@@ -406,11 +422,11 @@ def rules(
         "tier": [partition.tier for partition in cluster.partitions],
         "over_limit_s": [float(cluster.partitions[number].over_limit_s) for number in partitions],
         "free": idle.resources,
-        "usage_factor": [accounting.usage_factor(owner) for owner in owners],
+        "usage_factor": [*map(cache(accounting.usage_factor), owners)],
         "billing": factors.billing,
         "billing_most": factors.most,
-        "limits": accounting.limits([accounting.group(owner) for owner in owners]),
-        "reserve": [accounting.reserves(owner) for owner in owners],
+        "limits": accounting.limits([*map(accounting.group, owners)]),
+        "reserve": [*map(cache(accounting.reserves), owners)],
         "age": cluster.weights.age,
         "max_age_s": cluster.weights.max_age_s,
         "period_s": cluster.weights.period_s,
@@ -423,6 +439,14 @@ def rules(
         "complete_wait_s": cluster.complete_wait_s,
         "preemption": preemption_of(cluster, partitions, [owner.qos for owner in owners]),
     }
+
+
+def _numbers(values: FloatArray) -> list[float]:
+    """Return numbers, of which missing ones are `NAN`."""
+    found: list[float] = values.tolist()
+    for at in np.flatnonzero(np.isnan(values)).tolist():
+        found[at] = NAN
+    return found
 
 
 def _overruns(workload: Workload, *, kill: bool) -> list[float]:
@@ -520,6 +544,31 @@ def placement(cluster: SlurmCluster, empty: Resources) -> Callable[[int, str, Re
         return [node for node in cluster.members(partition) if of_kind[cluster.nodes[node][1].names]]
 
     return placed
+
+
+def requests(
+    cluster: SlurmCluster, kinds: Sequence[str], empty: Resources, placed: Callable[[int, str, Request], Request | str]
+) -> Callable[[int, Size, bool], tuple[Request, Request | str]]:
+    """Return a function from partition, size, and `demands.in_cpus` to a request, and what `placement` makes of it."""
+
+    @lru_cache(maxsize=PLACEMENTS)
+    def asked(number: int, size: Size, of_slurm: bool) -> tuple[Request, Request | str]:
+        partition, wanted = cluster.partitions[number], cluster.demanded(size.gres)
+        request = Request(
+            cores=size.nodes * size.cores_per_node,
+            per_node=0 if size.spread else size.cores_per_node,
+            fewest=size.fewest_nodes or size.nodes,
+            whole=partition.exclusive or not cluster.shared,
+            gres=tuple(wanted.get(kind, 0) for kind in kinds),
+            one_thread=bool(empty.threads) and not of_slurm,
+            **memory_of(size.memory_mib, partition, cluster),
+            **choice_of(partition, in_cpus=of_slurm),
+        )
+        if lacking := wanted.keys() - set(kinds):
+            return request, f"{NEVER_RUN}: the cluster has no generic resource {min(lacking)}"
+        return request, placed(number, size.features, request)
+
+    return asked
 
 
 def _drawn(policy: Slurm, inputs: Inputs, seed: int) -> tuple[Slurm, Inputs]:

@@ -36,11 +36,15 @@ class RunTimes:
         killed = (log.texts("status") == JobState.KILLED).to_numpy(dtype=bool)
         shares = np.where(killed | (run_time >= limit), KILLED, run_time / np.where(known, limit, 1.0))
         users, cores = log.texts("user").tolist(), log.ints("nodes") * log.ints("cores_per_node")
-        groups: dict[Hashable, list[float]] = defaultdict(list)
-        for job in np.flatnonzero(known).tolist():
-            for group in _groups(users[job], float(limit[job]), int(cores[job])):
-                groups[group].append(float(shares[job]))
-        self.groups: dict[Hashable, FloatArray] = {group: np.array(values) for group, values in groups.items()}
+        jobs: dict[tuple[str, float, int], list[int]] = defaultdict(list)
+        for job, alike in enumerate(zip(users, limit.tolist(), cores.tolist(), strict=True)):
+            if known[job]:
+                jobs[alike].append(job)
+        groups: dict[Hashable, list[int]] = defaultdict(list)
+        for alike, own in jobs.items():
+            for group in _groups(*alike):
+                groups[group] += own
+        self.groups: dict[Hashable, FloatArray] = {group: shares[sorted(own)] for group, own in groups.items()}
         self.users = frozenset(users)
         self.jobs = int(known.sum())
 
@@ -56,6 +60,7 @@ class Draws:
         self._learnt, self._members, self._rng = learnt, members, rng
         self._origins: dict[Hashable, IntArray] = {}
         self._drawn = Counter[Hashable]()
+        self._positive: dict[Hashable, IntArray] = {}
 
     def of(self, user: str, limit: float, cores: int, elapsed: float = 0.0) -> FloatArray:
         """Return the run times of a job, s, shape (members,); more than the limit: the limit ends the job.
@@ -65,7 +70,7 @@ class Draws:
         least = min(elapsed / limit, 1.0)
         every = self._learnt.groups
         groups = [group for group in _groups(user, limit, cores) if group in every]
-        survivors = [np.flatnonzero(every[group] > least) for group in groups]
+        survivors = [self._survivors(group, least) for group in groups]
         shares = np.full(self._members, KILLED)
         left = np.ones(self._members, dtype=bool)
         for group, own, chance in zip(groups, survivors, self._chances(groups, survivors), strict=True):
@@ -73,6 +78,14 @@ class Draws:
             shares[taken] = self._next(group, own)[taken] if taken.any() else 0.0
             left &= ~taken
         return shares * limit
+
+    def _survivors(self, group: Hashable, least: float) -> IntArray:
+        """Return which shares of a group exceed `least`."""
+        if least:
+            return np.flatnonzero(self._learnt.groups[group] > least)
+        if group not in self._positive:
+            self._positive[group] = np.flatnonzero(self._learnt.groups[group] > 0)
+        return self._positive[group]
 
     def _chances(self, groups: list[Hashable], survivors: list[IntArray]) -> list[float]:
         """Return the probability of each group if none before was taken, by Bayes: given that the job runs so long."""

@@ -25,10 +25,9 @@ from tracebed.converters.workload import BoolArray, FloatArray, IntArray
 from tracebed.ground.display import effect
 from tracebed.operators.whatif.refused import MOST as MOST_LOST
 from tracebed.operators.whatif.shares import log_error, percent, size, spread
-from tracebed.validation.metrics.classes import SIZES, numbered, size_label
+from tracebed.validation.metrics.classes import SIZES, most_frequent, numbered, size_label
+from tracebed.validation.moving_average import MovingAverage, moving_average
 from tracebed.validation.significance import PERCENTS, ROUNDING, Difference, paired
-from tracebed.validation.verdict.breakdown import most_frequent
-from tracebed.validation.verdict.moving_average import MovingAverage, moving_average
 
 BY = {"partition": "partition", "node_class": "class", "queue": "QOS", "group": "account", "cores": "size"}
 """Column of the table of jobs -> name of its classification."""

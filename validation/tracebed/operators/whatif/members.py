@@ -44,7 +44,7 @@ from tracebed.validation.metrics.power import KWH_J, PARTS
 from tracebed.validation.metrics.power_states import energy_by_state
 
 ALONE = 20_000
-"""Jobs to simulate, in all members, up to which other processes would take longer to start than to compute."""
+"""Jobs to simulate, in all members, up to which other processes may take longer to start than to compute."""
 
 BOUNDED = " malleable jobs not "
 """Part of the warnings of a run about jobs that the layer does not resize, or not expand."""
@@ -166,7 +166,7 @@ def predictions(
         path = Path(folder) / "log.parquet"
         write_workload(workload, path)
         items = [(at, Member(path, side, seed, perturbation, edges)) for at, (side, seed) in enumerate(todo)]
-        few = len(workload) * len(items) <= ALONE
+        few = len(items) == 1 or len(workload) * len(items) <= ALONE
         found: dict[int, Predicted] = {}
         with LocalPool(1 if few else workers) as pool:
             for (at, _), result in pool.map(_of_cluster, items):
@@ -195,45 +195,40 @@ def predicted(member: Member) -> Predicted:
         run = predict(given, member.side.machine, member.setup(), outages=side.outages)
     edges = member.edges - origin(run)
     jobs, held = run.table("jobs"), run.table("allocations")
-    places = pd.Index(jobs["job_id"]).get_indexer(pd.Index(given.column("job_id")))
+    given_ids, ids = pd.Index(given.column("job_id")), pd.Index(workload.column("job_id"))
+    places = pd.Index(jobs["job_id"]).get_indexer(given_ids)
     submit, start, end = (jobs[name][places] for name in ("submit", "start", "end"))
     ready = np.where(np.append(False, own[1:] == own[:-1]), np.roll(end, 1), submit)  # a piece follows the previous
     wait, run_time = (np.zeros(len(workload)) for _ in range(2))
     for sums, times in ((wait, start - ready), (run_time, end - start)):
         np.add.at(sums, own, times)
-    rows_held = pd.DataFrame({name: held[name] for name in ("job_id", "start")})
-    rows_held["cores"] = held["cores"] * held["count"]
-    last = rows_held["start"] == rows_held.groupby("job_id")["start"].transform("max")  # of several runs of a job
-    cores = rows_held[last].groupby("job_id")["cores"].sum()
+    row, begun = given_ids.get_indexer(pd.Index(held["job_id"])), np.full(len(given), -np.inf)
+    np.maximum.at(begun, row, held["start"])
+    last = held["start"] == begun[row]  # of several runs of a job
+    cores = np.bincount(row[last], (held["cores"] * held["count"])[last], len(given))
+    at = given_ids.get_indexer(ids)
     failed = jobs.equal("state", JobState.FAILED)  # only those that lost a node
     killed = np.zeros(len(workload), dtype=bool)
     killed[own[jobs.equal("state", JobState.KILLED)[places]]] = True
     codes, names = names_of(run, "class")
-    node_class = pd.Series(np.array(names, dtype=object)[codes], index=jobs["job_id"])
+    node_class = np.array([*names, ""], dtype=object)[np.append(codes, len(names))]
     reasons, refused = jobs["reason"][places], jobs.equal("state", JobState.REJECTED)[places]
     return Predicted(
         wait=wait,
         run_time=run_time,
-        cores=cores.reindex(workload.column("job_id"), fill_value=0).to_numpy(dtype=np.float64),
+        cores=np.append(cores, 0.0)[at],
         waiting=waiting(run).means(edges),
         busy=busy_cores(run).means(edges),
         rejected=Counter(zip(workload.partitions()[own[refused]], reasons[refused], strict=True)),
         reasons={int(own[at]): str(reasons[at]) for at in np.flatnonzero(np.isnan(start))[::-1]},
-        node_class=node_class.reindex(workload.column("job_id"), fill_value="").to_numpy(dtype=object),
+        node_class=node_class[np.append(places, -1)[at]],
         killed=killed,
-        held=_held(run, pd.Index(given.column("job_id")), own),
+        held=Held(own[row], held["start"], held["end"], held["count"], held["cores"] * held["count"]),
         hit=int(((jobs["restarts"] > 0) | failed).sum()) if run.info.outages else 0,
         resizes=_resizes(run),
         energy_kwh=_energy_kwh(run),
         bounded=tuple(text for text in run.info.warnings if BOUNDED in text),
     )
-
-
-def _held(run: Run, names: pd.Index[str], own: IntArray) -> Held:
-    """Return what the jobs of a run held, with the row `own` of each of the jobs `names` in the workload."""
-    held = run.table("allocations")
-    job = own[names.get_indexer(pd.Index(held["job_id"]))]
-    return Held(job, held["start"], held["end"], held["count"], held["cores"] * held["count"])
 
 
 def _resizes(run: Run) -> tuple[int, int]:

@@ -46,7 +46,7 @@ from tracebed.slurm.conf import read
 from tracebed.slurm.conf_lines import lines_of
 from tracebed.slurm.machine import OVER_S, SlurmCluster
 from tracebed.slurm.simulation.demands import longest_limits
-from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
+from tracebed.validation.moving_average import WINDOW_S, moving_means, window_length, window_starts
 
 SCHEMA = "tracebed-whatif/1"
 BINS = 400

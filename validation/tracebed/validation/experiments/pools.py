@@ -54,6 +54,9 @@ class Pool(Protocol):
 class LocalPool:
     """Local processes, each of which computes one item at a time.
 
+    They are forked when the first items come, with all that this process has imported and read. Beside other threads,
+    whose locks a fork would keep closed for ever, each process starts and imports anew.
+
     Args:
         workers: number of processes; by default the number of available cores. With 1, this process computes the items.
     """
@@ -62,15 +65,21 @@ class LocalPool:
         self.workers = workers or len(os.sched_getaffinity(0))
 
     def __enter__(self) -> LocalPool:
-        """Start the workers with a lifeline: a pipe whose closing ends them, even if this process is killed."""
+        """Open the lifeline of the workers: a pipe whose closing ends them, even if this process is killed."""
         self._end, self._lifeline = multiprocessing.Pipe(duplex=False)
-        self._pool = ProcessPoolExecutor(
-            self.workers,
-            mp_context=multiprocessing.get_context("spawn"),  # forking a process with threads may deadlock
-            initializer=_live_while,
-            initargs=(self._end,),
-        )
+        self._pool: ProcessPoolExecutor | None = None
         return self
+
+    def _started(self) -> ProcessPoolExecutor:
+        """Return the workers, which the first item starts."""
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self.workers,
+                mp_context=multiprocessing.get_context("fork" if threading.active_count() == 1 else "spawn"),
+                initializer=_live_while,
+                initargs=(self._end, self._lifeline),
+            )
+        return self._pool
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -81,7 +90,8 @@ class LocalPool:
         """
         if kind is not None:
             self._lifeline.close()
-        self._pool.shutdown(wait=True, cancel_futures=kind is None)
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=kind is None)
         self._lifeline.close()
         self._end.close()
 
@@ -93,10 +103,13 @@ class LocalPool:
         Raises:
             InputError: a worker was killed.
         """
-        if self.workers == 1:
+        if self.workers == 1 or not items:
             yield from ((item, _tried(function, item)) for item in items)
             return
-        futures = {self._pool.submit(_tried, function, item): item for item in items}
+        pool = self._started()
+        with warnings.catch_warnings():  # threads of Arrow and BLAS, which survive a fork
+            warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
+            futures = {pool.submit(_tried, function, item): item for item in items}
         try:
             for future in as_completed(list(futures)):
                 yield futures.pop(future), future.result()
@@ -235,9 +248,11 @@ def _tried(function: Callable[[Any], Any], item: Any) -> Any:
         return error
 
 
-def _live_while(end: Connection) -> None:
+def _live_while(end: Connection, lifeline: Connection) -> None:
     """Ignore Ctrl-C, which the main process handles, and exit when the main process closes the lifeline or dies."""
+    lifeline.close()  # that of this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def watch() -> None:
         wait([end])

@@ -30,6 +30,7 @@ BY = (*PLURALS, "size")
 MOST = 20  # largest number of users, accounts, partitions or classes with a row of their own: names may be private
 RANGES = 3  # largest number of ranges of nodes in the name of a class of nodes
 UNKNOWN = "unknown"
+USERS = 8  # number of users, accounts, partitions or classes of nodes with a row of their own: those with the most jobs
 
 
 def numbered(classes: IntArray, label: Callable[[int], str]) -> tuple[IntArray, list[str]]:
@@ -47,6 +48,18 @@ def size_label(number: int) -> str:
 def by_size(nodes: IntArray) -> tuple[IntArray, list[str]]:
     """Return the class of sizes of each job (by powers of two) as an index, and the labels in ascending order."""
     return numbered(np.where(nodes > 0, np.searchsorted(SIZES, nodes, side="left"), -1), size_label)
+
+
+def most_frequent(names: pd.Series[str]) -> tuple[IntArray, list[str]]:
+    """Return the class of each job and the labels: the names with the most jobs, then the others."""
+    import pandas as pd
+
+    largest = names.value_counts().index[:USERS]
+    codes = largest.get_indexer(pd.Index(names))
+    labels = [name or "unknown" for name in largest]
+    if (codes < 0).any():
+        codes, labels = np.where(codes < 0, len(labels), codes), [*labels, "others"]
+    return codes, labels
 
 
 def names_of(run: Run, by: str) -> tuple[IntArray, list[str]]:

@@ -19,11 +19,10 @@ from tracebed.converters.description import local_dates
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.table import rows_of
 from tracebed.orchestrator.run import Run
-from tracebed.validation.metrics.classes import PLURALS, by_size, names_of, node_classes, numbered
+from tracebed.validation.metrics.classes import PLURALS, by_size, most_frequent, names_of, node_classes, numbered
 from tracebed.validation.metrics.measured import Undefined, as_columns
 
 QUANTITIES = ("wait", "run", "response", "bounded_slowdown")  # quantities whose differences are broken down: s, s, s, 1
-USERS = 8  # number of users, accounts, partitions or classes of nodes with a row of their own: those with the most jobs
 DECADES_S = 10.0 ** np.arange(16)  # smallest run time of each class of run times except the first, s
 
 LEAST_SHARE = 0.5  # smallest share of an error for which a class of jobs is named
@@ -59,7 +58,7 @@ def breakdown(jobs: pd.DataFrame, real: Run) -> pd.DataFrame:
 
         - `by`: `size` (requested nodes, by powers of two), `run time` (dedicated, in the workload, by decades; that of
           the real run if unknown), `user`, `account`, `partition`, `class` (of the nodes on which the job really ran;
-          only if there are several), each only if known, and the `USERS` with the most jobs, and the others,
+          only if there are several), each only if known, and the `classes.USERS` with the most jobs, and the others,
           `behaviour` (only if known), `hour` (of the day of the planned submission, in the time zone of the workload;
           hours since time 0 modulo 24 if the date is unknown), `kind`
         - `class`, `quantity` (of `QUANTITIES`), `jobs`
@@ -117,16 +116,6 @@ def _classifications(jobs: pd.DataFrame, real: Run, rows: IntArray) -> Iterator[
 
 def _decade(number: int) -> str:
     return f"{10 ** (number - 1):,} to {10**number:,} s" if number else "below 1 s"
-
-
-def most_frequent(names: pd.Series[str]) -> tuple[IntArray, list[str]]:
-    """Return the class of each job and the labels: the names with the most jobs, then the others."""
-    largest = names.value_counts().index[:USERS]
-    codes = largest.get_indexer(pd.Index(names))
-    labels = [name or "unknown" for name in largest]
-    if (codes < 0).any():
-        codes, labels = np.where(codes < 0, len(labels), codes), [*labels, "others"]
-    return codes, labels
 
 
 def _hours(facts: pd.DataFrame, real: Run) -> IntArray:

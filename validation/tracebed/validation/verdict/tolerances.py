@@ -20,7 +20,7 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.registry import unknown
 from tracebed.ground.yaml_file import YamlFile
 from tracebed.validation.metrics import Margin, Metric, all_metrics
-from tracebed.validation.verdict.moving_average import WINDOW_S
+from tracebed.validation.moving_average import WINDOW_S
 
 SHIPPED = Path(__file__).with_name("tolerances.yaml")  # the default tolerances as a file
 HINT = "write 10%, 30s or 10%,30s; and gate, advisory or off"

@@ -15,13 +15,13 @@ from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import TAU, all_metrics
+from tracebed.validation.moving_average import moving_average
 from tracebed.validation.verdict.cases import Case, Level, interval
 from tracebed.validation.verdict.comparison import Evidence, compare_measured, evidence
 from tracebed.validation.verdict.courses import courses
 from tracebed.validation.verdict.decision import Needed, estimate, needed, repeats_needed
 from tracebed.validation.verdict.health import Health, counted_notes
 from tracebed.validation.verdict.judging import Judgment, MeasuredCase, common_reasons, judge, real_runs
-from tracebed.validation.verdict.moving_average import moving_average
 from tracebed.validation.verdict.noise import NoiseProfile
 from tracebed.validation.verdict.per_job import per_job
 from tracebed.validation.verdict.ranking import Observation, Ranking, rank

@@ -15,12 +15,12 @@ from tracebed.ground.errors import ExitCode
 from tracebed.ground.sparks import interval_svg
 from tracebed.ground.version import version
 from tracebed.validation.metrics import Margin, Metric
+from tracebed.validation.moving_average import MovingAverage, in_words
 from tracebed.validation.significance import Difference
 from tracebed.validation.verdict.cases import Case, Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
 from tracebed.validation.verdict.courses import Course, sentence
 from tracebed.validation.verdict.decision import Needed, margin_text
-from tracebed.validation.verdict.moving_average import MovingAverage, in_words
 from tracebed.validation.verdict.per_job import PerJob
 from tracebed.validation.verdict.ranking import Ranking
 from tracebed.validation.verdict.rates import PairedRate

@@ -25,12 +25,11 @@ from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.experiment_schema import Claim, JobsSpec, Plot
 from tracebed.validation.experiments.views.averages import LEVEL, interval_text
-from tracebed.validation.metrics.classes import PLURALS
+from tracebed.validation.metrics.classes import PLURALS, most_frequent
 from tracebed.validation.pictures import COLORS, FONT, PAGE, SeriesStyle, legend, panels, wrapped
 from tracebed.validation.report import scales
 from tracebed.validation.report.style import SOFT
 from tracebed.validation.statistics import half_width
-from tracebed.validation.verdict.breakdown import most_frequent
 
 DAY = 86_400.0
 BARS = "#cccccc"  # color of the bars behind daily lines
