@@ -29,10 +29,8 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.metrics import metrics
 
-PROMPT = [name for name in POOLED if name != "deadline" and not name.startswith("keep")]
-"""Where pools overlap, `deadline` tries to reserve nodes each second, which takes long in days of windows. `keep-pref`
-may shrink and expand a job for ever at one instant there, also without sleep and outages.
-"""
+PROMPT = [name for name in POOLED if name != "deadline"]
+"""Where pools overlap, `deadline` tries to reserve nodes each second, which takes long in days of windows."""
 IDLE = Sleep(rule="idle", idle_s=60.0)
 
 

@@ -7,7 +7,11 @@ If pools overlap, they are served by descending tier, then by their first waitin
 pool is offered the idle nodes that earlier pools can spare: each of them keeps those of the common nodes that its first
 waiting job and its promised jobs need at their shadow time, as in EASY, until this job is expected to end. The jobs of
 other pools on its nodes count as releases at their expected ends. Reservations of waiting jobs are made again in each
-call. A job never shrinks for a job of another pool.
+call.
+
+A job never shrinks for a job of another pool: the nodes that a promise counts on are kept for it from all other pools,
+as if the promised job had started. Otherwise, the first waiting job of an earlier pool would get a released node, and
+the job that released it would expand and shrink again, for ever.
 """
 
 from __future__ import annotations
@@ -310,33 +314,43 @@ class PooledScheduler:
             return
         self._join(number)
         cluster, key = self._clusters[number], self._key(number)
+        promised = self._parts[number].set_aside
         kept: Ends = {}
         idle = cluster.free & cluster.members
         for other in others:
-            if self._key(other) < key:
-                self._join(other)
-                end, nodes = self._keeps(other, cluster, self._parts[number].state.now)
-                if len(nodes):
-                    kept[int(self._parts[other].needs[0])] = (end, len(nodes))
-                    idle[nodes] = False
+            ahead = self._key(other) < key
+            if not ahead and not self._parts[other].set_aside:
+                continue
+            self._join(other)
+            end, nodes = self._keeps(other, cluster, self._parts[number].state.now, ahead=ahead)
+            if promised:  # jobs of this pool have released these nodes for its promises
+                nodes = nodes[max(0, len(nodes) - max(0, int(idle.sum()) - promised)) :]
+            if len(nodes):
+                kept[int(self._parts[other].needs[0])] = (end, len(nodes))
+                idle[nodes] = False
         available = np.flatnonzero(idle).tolist()
         if available != cluster.idle or kept != self._kept[number]:
             cluster.idle, self._kept[number] = available, kept
             self._affect(number)
         self._parts[number].state.reserved.clear()  # the other pools do not keep them
 
-    def _keeps(self, number: int, other: Part, now: float) -> tuple[float, IntArray]:
-        """Return until when, s, a pool keeps idle nodes in common with `other` for its jobs that wait, and which."""
+    def _keeps(self, number: int, other: Part, now: float, *, ahead: bool) -> tuple[float, IntArray]:
+        """Return until when, s, a pool keeps idle nodes in common with `other`, and which.
+
+        A pool keeps the nodes that are set aside for its promised jobs. A pool that is `ahead` of `other` also keeps
+        those that its first waiting job needs.
+        """
         own, part = self._clusters[number], self._parts[number]
         free = own.free & own.members
-        common = np.flatnonzero(free & other.members)
+        idle, common = int(free.sum()), np.flatnonzero(free & other.members)
         first, need = part.needs
-        if not need:
-            return math.inf, common[:0]
-        shadow, extra = part.state.releases.reservation(need, int(free.sum()), now)
-        if shadow == math.inf:
-            return shadow, common[:0]
-        return shadow + self.jobs.limit[int(first)], common[extra:]  # nodes that are not common are kept first
+        shadow, extra = part.state.releases.reservation(need, idle, now) if need and ahead else (math.inf, 0)
+        if shadow < math.inf:
+            end = shadow + self.jobs.limit[int(first)]
+        else:
+            end, extra = max((part.state.expected_end[job] for job in part.promised), default=math.inf), idle
+        # Nodes that are not common are kept first.
+        return end, common[max(0, min(extra, idle - part.set_aside)) :]
 
     def _join(self, number: int) -> None:
         """Add the jobs of other pools on the nodes of a pool to its releases."""

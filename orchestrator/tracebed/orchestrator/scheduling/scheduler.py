@@ -535,6 +535,16 @@ class Scheduler:
         nodes = sum(promised.values()) + (0 if head is None else self.jobs.low[head])
         return min((*promised, math.inf if head is None else head), default=math.inf), nodes
 
+    @property
+    def promised(self) -> Collection[int]:
+        """The jobs that were promised nodes, in the order of the promises."""
+        return self._promises.nodes
+
+    @property
+    def set_aside(self) -> int:
+        """Number of idle nodes that promises count on, in addition to the nodes that are being released for them."""
+        return -self._promises.left_over(0)[0]
+
     def needed(self, now: float) -> list[int]:
         """Return how many idle nodes are set aside for promised jobs, or needed by the first waiting job: one number.
 
