@@ -81,7 +81,7 @@ def test_both_layouts_in_a_folder_are_one_log(tmp_path: Path) -> None:
     long += '"2022-11-08 01:00:00","1","3600","272","4","0","4","1","80"'
     (folder / "2.csv.gz").write_bytes(gzip.compress("\n".join([CORI_LONG, long]).encode()))
     (folder / "README").write_text("where this comes from")
-    with pytest.warns(Tolerated, match="files that are not in format"):
+    with pytest.warns(Tolerated, match="files that are not in format cori, ignored: README"):
         workload = read_workload(folder)
     assert len(workload) == 1
     assert workload.floats("run_time")[0] == 3 * 3600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import tracebed.api as tb
 from tests.slurm.test_forecast import CONFIG, PARTITION, call, folder_of, log_of, minutes_of, running, waiting
 from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode, InputError
+from tracebed.operators.forecasts import _when
 
 
 @pytest.fixture
@@ -69,6 +71,22 @@ def test_some_jobs_are_chosen_and_start_as_in_the_whole_forecast(
     assert [every[job] for job in jobs if job != "6"] == [time for time in minutes_of(found).values() if time == time]
 
 
+def test_a_value_without_a_waiting_job_is_named(queue: Path) -> None:
+    found = forecast_of(queue).only({"partition": ["main", "mian"], "job": ["3"]})
+    assert found.table["job_id"].tolist() == ["3"]
+    assert found.notes[-1] == "no waiting job has the partition mian (those of the waiting jobs: main)"
+
+
+def test_the_interval_of_a_drain_reads_well() -> None:
+    time = datetime(2026, 1, 31, 12)
+    assert _when(time, time, day=True) == "on Saturday at 12:00"
+    assert [_when(time + timedelta(days=days), time) for days in (0, 1, 9)] == [
+        "12:00",
+        "Sunday at 12:00",
+        "2026-02-09 at 12:00",
+    ]
+
+
 def test_the_id_of_an_array_chooses_its_tasks(tmp_path: Path) -> None:
     state = folder_of(tmp_path / "state", waiting(7, array="ArrayJobId=5 ArrayTaskId=3-4 "), waiting(8))
     assert forecast_of(state).only({"job": ["5"]}).table["job_id"].tolist() == ["5_3", "5_4"]
@@ -105,8 +123,9 @@ def test_a_job_that_is_not_submitted_starts_after_the_queue(queue: Path) -> None
 
 def test_a_short_job_is_backfilled(queue: Path) -> None:
     """A third node has two free cores: a job that fits there starts at once."""
-    node = (queue / "node.txt").read_text().splitlines()[0]
-    (queue / "node.txt").write_text((queue / "node.txt").read_text() + node.replace("n1", "n3").replace("4 G", "2 G"))
+    nodes = (queue / "node.txt").read_text()
+    third = nodes.splitlines()[0].replace("n1", "n3").replace("4 G", "2 G")
+    (queue / "node.txt").write_text(f"{nodes}{third}\n")
     (queue / "partition.txt").write_text(PARTITION.replace("n[1-2]", "n[1-3]") + "\n")
     (start,) = minutes_of(forecast_of(queue, would_start="cores=2,time=10")).values()
     assert start < 3

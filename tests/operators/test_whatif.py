@@ -711,9 +711,10 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("width", [3.5, 7.16, 11.0])
 def test_the_longest_name_of_a_class_is_within_its_picture(width: float) -> None:
-    names = ("all jobs", "size 2,049 to 4,096 cores", "partition " + "m" * 40)
+    names = ("all jobs", "size 2,049 to 4,096 cores", "partition " + "m" * 40, "4 more nodes of batch, like n[01-32]")
     figure = pictures._by_class([cast("Any", SimpleNamespace(title=name)) for name in names], "wait")(width)
     assert min(text.get_window_extent().x0 for text in figure.axes[0].get_yticklabels()) >= 0
+    assert figure.axes[0].get_yticklabels()[-1].get_text().split() == names[-1].split()
 
 
 @pytest.mark.slow
@@ -1019,6 +1020,13 @@ def test_waits_are_compared_over_the_same_jobs(shorter: Callable[[str], tb.WhatI
     assert found.jobs["changed"].isna().sum() == work.jobs
     assert found.comparison == ""  # beyond 1 %, neither is shown
     assert len(found.windows.columns) == 4 and not found.windows["changed"].isna().all()
+
+
+def test_a_change_without_a_row_in_the_picture_is_named_below_it(cluster: Path, log: tb.Workload) -> None:
+    """The summary has no table: without the caption, the change would be missing there."""
+    changes = [{"settings": [SHORT]}, {"settings": ["bf_interval=300"]}]
+    _, picture = pictures.pictures(tb.whatif_each(log, cluster, changes, members=2))["changes"]
+    assert picture.caption.endswith(f"Not drawn, since these changes refuse more than 1 % of the work: {SHORT} (44 %).")
 
 
 def test_a_little_refused_work_is_in_the_headline_beside_the_answer(cluster: Path, log: tb.Workload) -> None:

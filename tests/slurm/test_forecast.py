@@ -211,6 +211,20 @@ def test_binary_data_is_an_error(tmp_path: Path) -> None:
         read_state(folder)
 
 
+def test_a_file_that_is_cut_or_empty_is_an_error(tmp_path: Path) -> None:
+    """Without the last jobs, the queue would seem to drain earlier. scontrol says so where there are no jobs."""
+    folder = folder_of(tmp_path / "state", waiting(2), waiting(3))
+    file = folder / "job.txt"
+    whole = file.read_bytes()
+    for kept, message in ((-60, "job.txt: line 2 is cut off"), (0, "job.txt: is empty")):
+        file.write_bytes(whole[:kept])
+        with pytest.raises(InputError, match=message) as error:
+            read_state(folder)
+        assert error.value.hint == "save it: scontrol -d -o show job > job.txt"
+    file.write_text("No jobs in the system\n")
+    assert read_state(folder).jobs == ()
+
+
 @pytest.mark.parametrize("name", ["sprio", "sshare"])
 def test_a_table_of_another_command_is_an_error(name: str, tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "state", waiting(2))
@@ -420,9 +434,12 @@ def test_limits_of_a_qos_hold_jobs(tmp_path: Path) -> None:
     ]
     large = waiting(4, cores=3).replace(" Features", " QOS=slow Features")
     folder = folder_of(tmp_path / "state", *jobs, large, config=config)
-    assert any("QOSMaxJobsPerUserLimit is not modeled" in note for note in read_state(folder).notes)
+    notes = read_state(folder).notes
+    assert any("QOSMaxJobsPerUserLimit is not modeled" in note for note in notes)
+    assert "limits are unknown without accounts.txt and qos.txt: jobs that they hold start" in notes
     (folder / "qos.txt").write_text("Name|Priority|MaxTRES|MaxJobsPU\nnormal|0||\nslow|0|cpu=2|1\n")
     forecast = tb.forecast(folder, log_of(), repetitions=8)
+    assert "limits are unknown without accounts.txt: jobs that they hold start" in forecast.notes
     assert not any("QOSMaxJobsPerUserLimit" in note for note in forecast.notes)
     found = minutes_of(forecast)
     assert [found["2"], found["3"]] == pytest.approx([0.0, 50.0], abs=1.5)
@@ -532,7 +549,7 @@ def test_memory_for_each_cpu_counts_hardware_threads(tmp_path: Path) -> None:
 
 def test_a_job_without_a_limit_has_that_of_its_partition(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "state", waiting(2, limit="Partition_Limit"))
-    (folder / "partition.txt").write_text(PARTITION.replace("State=UP", "DefaultTime=00:30:00 State=UP"))
+    (folder / "partition.txt").write_text(PARTITION.replace("State=UP", "DefaultTime=00:30:00 State=UP") + "\n")
     assert [job.limit_s for job in read_state(folder).jobs] == [1800.0]
 
 

@@ -81,6 +81,7 @@ MOST_SHOWN = 12
 REMEDY = "tracebed clean LOG --recipe sacct --only partition=NAME"
 """Command that selects the jobs of a partition of a log."""
 
+NO_LIMITS = "are not in a slurm.conf: jobs that they hold start"
 EQUAL_SHARES = (
     "the shares of accounts and users are not in a slurm.conf; all of a level are assumed to be equal "
     "(give the output of `sacctmgr dump CLUSTER`, too)"
@@ -484,7 +485,7 @@ def _of_database(machine: SlurmCluster, ignored: Sequence[str]) -> Iterator[str]
         *(["QOS (`sacctmgr -P show qos`)"] if not database.qos else []),
     ]
     if limited and lacking:
-        yield f"limits of {' and '.join(lacking)} are not in a slurm.conf: jobs that they hold start"
+        yield f"limits of {' and '.join(lacking)} {NO_LIMITS}"
     if weights.qos and not database.qos:
         which = "priorities of QOS (`sacctmgr -P show qos`) are not in a slurm.conf"
         yield f"PriorityWeightQOS={weights.qos} has no effect: {which}"

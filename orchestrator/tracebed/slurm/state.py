@@ -16,7 +16,7 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
 from tracebed.ground.input_files import read_file
 from tracebed.slurm import reservations
-from tracebed.slurm.conf import EQUAL_SHARES, SlurmConf, of_lines, with_release
+from tracebed.slurm.conf import EQUAL_SHARES, NO_LIMITS, SlurmConf, of_lines, with_release
 from tracebed.slurm.conf_lines import Line
 from tracebed.slurm.database import ASSOCIATIONS, Database, read_associations, read_qos
 from tracebed.slurm.job_fields import gres, ignored_fields, memory, whole_nodes
@@ -35,7 +35,7 @@ from tracebed.slurm.scontrol import (
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "config": ("scontrol", "show", "config"),
-    "partition": ("scontrol", "-o", "show", "partition"),
+    "partition": ("scontrol", "-a", "-o", "show", "partition"),
     "node": ("scontrol", "-o", "show", "node"),
     "job": ("scontrol", "-d", "-o", "show", "job"),
     "sprio": ("sprio", "-l"),
@@ -194,6 +194,9 @@ def read_folder(folder: Path) -> dict[str, str]:
         data = read_file(file, f"output of {' '.join(command)}", hint=hint, most=MAX_BYTES)
         if b"\0" in data:
             raise InputError("binary data, not the output of a command", where=str(file), hint=hint)
+        if not data.endswith(b"\n"):  # the commands end each line, and say so where they have nothing to list
+            cut = f"line {len(data.splitlines())} is cut off"
+            raise InputError(cut if data else "is empty", where=str(file), hint=hint)
         texts[name] = data.decode("utf-8", "replace")
     return texts
 
@@ -257,7 +260,10 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     found = shares(texts["sshare"], where("sshare")) if "sshare" in texts else []
     factors = priority_factors(texts["sprio"], where("sprio")) if "sprio" in texts else {}
     fair = conf.cluster.weights.fairshare > 0
-    notes = [sentence for sentence in conf.differences if sentence != EQUAL_SHARES] + unmodeled
+    lacking = [file for file, own in (("accounts.txt", accounts), ("qos.txt", qos)) if not own]
+    limits = f"limits are unknown without {' and '.join(lacking)}: jobs that they hold start"
+    differences = [sentence for sentence in conf.differences if sentence != EQUAL_SHARES]
+    notes = [limits if sentence.endswith(NO_LIMITS) else sentence for sentence in differences] + unmodeled
     if not version.startswith(TRIED):
         release = conf.parameters.get("release", TRIED)
         what = f"is simulated with the rules of release {release}, and its output is read as that of {TRIED}"

@@ -377,13 +377,14 @@ def forecast(
     \b
     Commands of the files:
       scontrol show config > config.txt
-      scontrol -o show partition > partition.txt
+      scontrol -a -o show partition > partition.txt
       scontrol -o show node > node.txt
       scontrol -d -o show job > job.txt
       sprio -l > sprio.txt
       sshare -a -l -P > sshare.txt
       scontrol show reservation > reservation.txt
       sacctmgr -P show qos > qos.txt
+      sacctmgr -P show assoc format=... > accounts.txt   # fields: docs/how-to/forecast.md
 
     \b
     Example:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import FloatArray
-from tracebed.ground.display import counted, time_text
+from tracebed.ground.display import counted, listed, time_text
 from tracebed.ground.outputs import FORECAST
 from tracebed.ground.registry import one_of
 
@@ -48,7 +48,7 @@ class Forecast:
     selected: bool = False
 
     def only(self, wanted: Mapping[str, Collection[str]]) -> Self:
-        """Return the forecast of some of the jobs, which all others still delay.
+        """Return the forecast of some of the jobs, which all others still delay. A note names values without a job.
 
         Args:
             wanted: `job`, `user`, `account` or `partition` -> accepted values. The id of an array means all its tasks.
@@ -59,11 +59,17 @@ class Forecast:
         if not wanted:
             return self
         chosen = np.ones(len(self.table), dtype=bool)
+        notes = []
         for key, values in wanted.items():
             one_of("key of a job", key, ("job", "user", "account", "partition"))
             own = self.table["job_id" if key == "job" else key].astype(str)
-            chosen &= (own.isin([*values]) | (own.str.partition("_")[0].isin([*values]) & (key == "job"))).to_numpy()
-        return replace(self, table=self.table[chosen].reset_index(drop=True), starts=self.starts[chosen], selected=True)
+            array = own.str.partition("_")[0] if key == "job" else own
+            chosen &= (own.isin([*values]) | array.isin([*values])).to_numpy()
+            if lost := [value for value in values if value not in {*own, *array}]:
+                known = listed(sorted({*own}), 8) or "none"
+                notes.append(f"no waiting job has the {key} {', '.join(lost)} (those of the waiting jobs: {known})")
+        table = self.table[chosen].reset_index(drop=True)
+        return replace(self, table=table, starts=self.starts[chosen], notes=(*self.notes, *notes), selected=True)
 
     @property
     def sentence(self) -> str:
@@ -121,12 +127,15 @@ def times_of(seconds: Any) -> pd.Series[Any]:
 
 
 def _when(time: datetime, beside: datetime, *, day: bool = False) -> str:
-    """Return a time in words: with its day if this is not that of `beside`, or if `day`; within a week by its name."""
+    """Return a time in words: with its day if this is not that of `beside`; `day`: in any case, after a preposition.
+
+    Within a week, the day has its name.
+    """
     if time != time:  # NaT
-        return "at an unknown time"
+        return f"{'at ' * day}an unknown time"
     days = abs((time.date() - beside.date()).days)
     clock = f"{time:%H:%M}"
-    return f"on {time:{'%A' if days < 7 else '%Y-%m-%d'}} at {clock}" if days or day else clock
+    return f"{'on ' * day}{time:{'%A' if days < 7 else '%Y-%m-%d'}} at {clock}" if days or day else clock
 
 
 def _clock(time: datetime, instant: datetime) -> str:

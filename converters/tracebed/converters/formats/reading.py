@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracebed.converters.formats.format import BY_CORE, FORMATS, Format, by_name, check_options, known, named
 from tracebed.converters.formats.tools.files import Input, inputs_at
 from tracebed.converters.workload import System, Workload
+from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.extension_errors import checked
 
@@ -173,8 +174,8 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
                 where=file.where,
                 hint="read the files one at a time",
             )
-    strange = sum(guess is None for guess in formats)
-    tolerate({f"files that are not in format {first.name}, ignored": strange})
+    strange = [Path(file.where).name for file, guess in zip(files, formats, strict=True) if guess is None]
+    tolerate({f"files that are not in format {first.name}, ignored: {listed(strange, 3)}": len(strange)})
     return first, [file for file, guess in zip(files, formats, strict=True) if guess is not None]
 
 

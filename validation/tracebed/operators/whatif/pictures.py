@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,15 @@ def pictures(found: WhatIf) -> dict[str, tuple[str, Picture]]:
         def alone() -> pd.DataFrame:
             return pd.DataFrame([{"change": each.name, **_row(each)} for each in rows]).drop(columns=["by", "class"])
 
-        drawn["changes"] = "Each change alone", replace(_effects(rows), data=alone)
+        picture = _effects(rows)
+        if refusing := [
+            f"{each.title} ({row[-1]})"
+            for each, row in zip(found.alternatives, found.of_changes[1], strict=True)
+            if each.classes[0].much
+        ]:
+            without = f" Not drawn, since these changes refuse more than 1 % of the work: {', '.join(refusing)}."
+            picture = replace(picture, caption=picture.caption + without)
+        drawn["changes"] = "Each change alone", replace(picture, data=alone)
     if found.malleable is not None:
         if found.malleable.sweep:
             drawn["sweep"] = "Shares and policies", _sweep(found.malleable)
@@ -216,7 +225,7 @@ def _by_class(classes: Sequence[JobClass], label: str) -> Callable[[float], Figu
         figure, (axes,) = panels(1, ROW * len(classes) + 0.3, width)
         box = axes.get_position()
         axes.set_ylim(len(classes) - 0.4, -0.6)
-        axes.set_yticks(range(len(classes)), [each.title[:34] for each in classes])
+        axes.set_yticks(range(len(classes)), ["\n".join(wrap(each.title, 34)[:2]) for each in classes])
         axes.tick_params(axis="y", length=0)
         longest = max((text.get_window_extent().width / figure.dpi for text in axes.get_yticklabels()), default=0.0)
         margin = (longest + 0.1) / width
