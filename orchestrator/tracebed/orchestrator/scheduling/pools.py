@@ -224,6 +224,11 @@ class PooledScheduler:
         """See `Scheduler.node_back`."""
         self.nodes_back([node], now)
 
+    def nodes_changed(self, nodes: Collection[int]) -> None:
+        """See `Scheduler.nodes_changed`."""
+        for part, own in self._with_any(nodes):
+            part.nodes_changed(own)
+
     def nodes_back(self, nodes: Collection[int], now: float) -> None:
         """See `Scheduler.nodes_back`."""
         self._change_others(nodes, self._whole.restore)

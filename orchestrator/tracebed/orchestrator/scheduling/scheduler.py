@@ -1102,8 +1102,8 @@ class Scheduler:
         if served:
             self._update_idle()
 
-    def nodes_changed(self) -> None:
-        """Re-plan after nodes were lost or returned. All reservations are deleted, because they assumed other nodes."""
+    def nodes_changed(self, nodes: Collection[int] = ()) -> None:
+        """Re-plan after `nodes` were lost or returned. All reservations are deleted: they assumed other nodes."""
         self._plans_changed()
         self._withdraw_promises()
 

@@ -236,6 +236,7 @@ def switch(cluster: WindowedCluster, scheduler: AnyScheduler, now: float) -> boo
     changed = end_stops(cluster, scheduler, now)
     if cluster.is_open and cluster.end <= now:
         scheduler.nodes_back([*cluster.busy], now)
+        scheduler.nodes_changed(range(cluster.first_on))  # also in the pools without busy nodes
         cluster.close()
         changed = True
     cluster.skip(now)
@@ -255,5 +256,6 @@ def switch(cluster: WindowedCluster, scheduler: AnyScheduler, now: float) -> boo
         held = (node for job in scheduler.running for node in cluster.owned(job))
         busy = {node for node in held if node < cluster.first_on} - cluster.lost
         scheduler.nodes_drained([*busy], now)
+        scheduler.nodes_changed(range(cluster.first_on))
         cluster.busy.update(busy)  # now, since a busy node that is lost is not drained by the window
     return changed or begins or bool(off)
