@@ -12,7 +12,7 @@ import argparse
 import random
 import sys
 import time
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from itertools import groupby
 from typing import Any
 
@@ -52,10 +52,12 @@ def case(
 ) -> dict[str, Any]:
     """Return the arguments of `predict` for `seed`: the case of `drawn.draw` and more, within the engine's features.
 
-    `pools`: on the same nodes in several pools. `sleep`: on the same nodes, which sleep after some idle time.
+    `pools`: on the same nodes in several pools. `sleep`: on the same nodes, which sleep after some idle time. Both: on
+    pools of nodes that sleep, and on nodes of no pool.
     """
     rng = random.Random(f"engine {seed}")
-    policy = policy or rng.choice(POOLED if pools else SLEEPING if sleep else KNOWN)
+    known = [name for name in KNOWN if (not pools or name in POOLED) and (not sleep or name in SLEEPING)]
+    policy = policy or rng.choice(known)
     drawn = draw(seed, policy)
     jobs, machine = (many_jobs(rng, policy not in RIGID)) if large else (drawn.jobs, drawn.machine)
     options = drawn.options | ({"priority": "fcfs"} if policy in SHARING else {})
@@ -89,16 +91,21 @@ def case(
     }
     found |= member(rng, found["overheads"])
     if pools:
-        weighed = policy in RIGID and parameters.get("reserve") != "nodes"
+        weighed = policy in RIGID and parameters.get("reserve") != "nodes" and not sleep
         found["nodes"] = in_pools(random.Random(f"pools {seed}"), workload.table, found["nodes"], weighed=weighed)
         found["workload"] = Workload(workload.table)
     if sleep:
         found["nodes"] = asleep(random.Random(f"sleep {seed}"), found["nodes"])
+        if pools and found["priority"] in ("largest-slowdown-first", "aging"):
+            found["priority"] = "shortest-first"
     return found
 
 
-def asleep(rng: random.Random, nodes: list[NodeFacts]) -> Machine:
-    """Return a machine of some nodes that sleep after an idle time: one or two classes with times of their own."""
+def asleep(rng: random.Random, nodes: list[NodeFacts] | Machine) -> Machine:
+    """Return a machine of some nodes that sleep after an idle time: one or two classes with times of their own.
+
+    The classes of a machine with pools have such times, and one more class is of no pool.
+    """
     kinds = [
         NodePower(
             busy_w=200,
@@ -111,8 +118,13 @@ def asleep(rng: random.Random, nodes: list[NodeFacts]) -> Machine:
     sleep = Sleep(
         rule="idle",
         idle_s=rng.choice([0.0, 1.0, 3.0, 10.0, 50.0, rng.uniform(0.0, 9.0)]),
-        keep=rng.choice([0, 0, 1, 2, len(nodes) // 2]),
+        keep=rng.choice([0, 0, 1, 2, len(nodes.nodes if isinstance(nodes, Machine) else nodes) // 2]),
     )
+    if isinstance(nodes, Machine):
+        own = [replace(each, power=rng.choice(kinds)) for each in nodes.classes]
+        if rng.random() < 0.5 and (nodes.partitions or any(each.features for each in own)):
+            own.append(NodeClass(names=("other-0", "other-1"), cores=own[0].cores, power=rng.choice(kinds)))
+        return replace(nodes, classes=tuple(own), sleep=sleep)
     rows = [(node, rng.choice(kinds)) for node in nodes]
     classes = []
     for (cores, sockets, power), alike in groupby(rows, lambda row: (*row[0][1:], row[1])):

@@ -78,8 +78,11 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     for number in range(cases + large):
         # Sleep fills the queue of instants: a large case of it takes minutes with the sanitizers.
         for sleep in (False, True) if number < cases // 4 else (False,):
-            if found := engines.compared(seed + number, large=number >= cases, sleep=sleep):
-                what = f"{' (large)' if number >= cases else ''}{' (sleep)' if sleep else ''}"
+            pools = sleep and number % 2 == 1
+            if found := engines.compared(seed + number, large=number >= cases, sleep=sleep, pools=pools):
+                what = (
+                    f"{' (large)' if number >= cases else ''}{' (sleep)' if sleep else ''}{' (pools)' if pools else ''}"
+                )
                 sys.exit(f"seed {seed + number}{what}: {found}")
     for number in range(cases + large):
         if found := evolving_cases.compared(seed + number, large=number >= cases):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
@@ -17,13 +18,13 @@ from hypothesis import strategies as st
 
 import tracebed.api as tb
 from tests.oracles.drawn import draw
-from tests.oracles.engines import SLEEPING, case, compared
+from tests.oracles.engines import POOLED, SLEEPING, case, compared
 from tests.oracles.reference_scheduler import RefJob
 from tests.oracles.reference_sleep import POLICIES, reference_sleep
 from tests.scheduling.test_scheduling import POLICY_PARAMETERS, workload_of
 from tracebed.cli import tracebed
 from tracebed.ground.errors import InputError
-from tracebed.machine.machine import Machine, NodeClass
+from tracebed.machine.machine import Machine, NodeClass, Partition
 from tracebed.machine.power import NodePower, PowerState, Sleep
 from tracebed.machine.sources import read_machine
 from tracebed.orchestrator.run import Run, RunInfo
@@ -141,6 +142,13 @@ def test_both_simulators_give_the_same_run_to_the_bit(seed: int, policy: str) ->
     assert not compared(seed, policy, sleep=True), (
         f"python -m tests.oracles.engines 1 --sleep --seed {seed} --policy {policy}"
     )
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), policy=st.sampled_from([name for name in SLEEPING if name in POOLED]))
+def test_both_simulators_give_the_same_run_to_the_bit_on_pools(seed: int, policy: str) -> None:
+    """Also the changes of nodes whose pool has no job any more, and of nodes of no pool."""
+    assert not compared(seed, policy, pools=True, sleep=True), f"--pools --sleep --seed {seed} --policy {policy}"
 
 
 @pytest.mark.parametrize("policy", ["easy", "keep-pref"])
@@ -264,7 +272,7 @@ def states_after_on(following: dict[str, str]) -> Iterator[str]:
     ("machine", "policy", "options", "what"),
     [
         ({}, "sd", {}, "lets jobs share nodes"),
-        ({"memory_mib": 1000}, "easy", {"engine": "compiled"}, "sleep on a machine with partitions"),
+        ({"memory_mib": 1000}, "easy", {"engine": "compiled", "priority": "aging"}, "pools with the priority aging"),
         ({"power": None}, "easy", {}, "class 1 of the machine has no `power`"),
         ({}, "easy", {"outages": OutageModel(mtbf_s=100.0, repair_s=10.0), "engine": "compiled"}, "outages"),
     ],
@@ -274,6 +282,27 @@ def test_what_cannot_sleep_is_refused(machine: dict[str, Any], policy: str, opti
     kind = NodeClass(**({"count": 16, "power": power} | machine))
     with pytest.raises(InputError, match=what):
         predict(workload_of(draw(1).jobs), Machine(classes=(kind,), sleep=Sleep(rule="idle")), policy, **options)
+
+
+def test_nodes_of_unlike_weights_sleep_in_the_python_simulator() -> None:
+    power = NodePower(busy_w=2, idle_w=1)
+    classes = tuple(NodeClass(count=8, power=power, weight=weight) for weight in (1, 2))
+    machine, workload = Machine(classes=classes, sleep=Sleep(rule="idle")), workload_of(draw(1).jobs)
+    assert predict(workload, machine, "easy").info.engine == "python"
+    with pytest.raises(InputError, match="nodes of unlike weights that sleep"):
+        predict(workload, machine, "easy", engine="compiled")
+
+
+@pytest.mark.parametrize("engine", ["python", "compiled"])
+def test_nodes_that_can_serve_no_job_sleep(engine: str) -> None:
+    """Without a pool, no node stays on. Nothing happens after the submission at 65 s, when they are switched off."""
+    machine = sleeping(2, Sleep(rule="idle", idle_s=60.0, keep=1))
+    workload = workload_of([RefJob(0, 65.0, 100.0, 100.0, 1)])
+    workload.table["partition"] = ["absent"]
+    machine = dataclasses.replace(machine, partitions=(Partition(name="batch", nodes=()),))
+    run = predict(workload, machine, "easy", engine=engine)
+    rows = [(at, node, state) for at, state in ((60.0, "shutdown"), (70.0, "off")) for node in (0, 1)]
+    assert changes_of(run) == rows and math.isnan(run.jobs["start"][0])
 
 
 def test_an_experiment_has_machines_with_sleep_and_without(tmp_path: Path) -> None:

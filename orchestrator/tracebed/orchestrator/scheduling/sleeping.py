@@ -291,11 +291,12 @@ class SleepingCluster(SwitchedCluster):
         nodes: list[int] = []
         needed_on: list[tuple[float, int]] = []
         awake = [len({*part.available} - self._off) for part in self.parts] or [len(self.idle) - len(self._off)]
-        spare = [count - self._rule.keep - need for count, need in zip(awake, needed, strict=True)]
-        while (self.parts or spare[0] > 0) and self.is_due(now):
+        # No number is needed if no node can serve a job: there is no pool, in which nodes would stay on.
+        spare = [count - self._rule.keep - need for count, need in zip(awake, needed, strict=bool(needed))]
+        while (self.parts or not spare or spare[0] > 0) and self.is_due(now):
             entry = heappop(self._resting)
             node = -entry[1]
-            parts = self._parts_of(node) if self.parts else (0,)
+            parts = self._parts_of(node) if self.parts else range(len(spare))
             if any(spare[part] <= 0 for part in parts):
                 needed_on.append(entry)
                 continue

@@ -7,6 +7,7 @@ reason.
 
 from __future__ import annotations
 
+import math
 import time
 from array import array
 from collections.abc import Callable
@@ -104,11 +105,9 @@ def obstacle(
         return "the compiled engine does not support outages of nodes"
     if sleeping is not None and sleeping.rule.rule != "idle":
         return f"the compiled engine does not support nodes that sleep by the rule {sleeping.rule.rule}"
-    if sleeping is not None and pools is not None:
-        return "the compiled engine does not support nodes that sleep on a machine with partitions or resources"
     if jobs.waits is not None:
         return "the compiled engine does not support dependencies and think times"
-    if pools is not None and (reason := _obstacle_of_pools(pools, policy)):
+    if pools is not None and (reason := _obstacle_of_pools(pools, policy, setup, sleeping)):
         return reason
     if reason := missing():
         return reason
@@ -136,14 +135,19 @@ def obstacle(
     return ""
 
 
-def _obstacle_of_pools(pools: Pools, policy: Policy) -> str:
+def _obstacle_of_pools(pools: Pools, policy: Policy, setup: Setup, sleeping: Sleeping | None) -> str:
     """Return the reason why the engine cannot simulate pools; empty if it can."""
     if not pools.disjoint:
         return "the compiled engine does not support nodes that serve jobs of several pools"
-    # It numbers the nodes of a pool by weight, and the last nodes of a job, and reserved ones, are those by number.
+    # It numbers the nodes of a pool by weight. The last nodes of a job, and reserved ones, are those by number, as are
+    # those that are switched off first.
     by_number = policy.malleable or shares(policy) or getattr(policy, "reserve", "") == "nodes"
-    if by_number and any(np.ptp(pools.weights[list(pool.nodes)]) for pool in pools.pools):
-        return f"the compiled engine does not support nodes of unlike weights under {type(policy).__name__}"
+    if (by_number or sleeping) and any(np.ptp(pools.weights[list(pool.nodes)]) for pool in pools.pools):
+        how = "that sleep" if sleeping else f"under {type(policy).__name__}"
+        return f"the compiled engine does not support nodes of unlike weights {how}"
+    # The first waiting job of a pool needs nodes that stay on. It must change with events of the pool only.
+    if sleeping and (priority := setup.scheduling.priority) in ("largest-slowdown-first", "aging"):
+        return f"the compiled engine does not support nodes that sleep in pools with the priority {priority}"
     return ""
 
 
@@ -254,28 +258,45 @@ class CompiledSimulator:
         Raises:
             MemoryError: the engine cannot allocate memory.
         """
-        library = self._library
-        outcome = {number: name for name, number in library.numbers["outcome"].items()}
-        engine = library.new(self._setup)
-        if not engine:
-            raise MemoryError("the compiled engine cannot allocate memory")
-        try:
-            instants, begun = INSTANTS, time.thread_time()
-            while (status := outcome[library.advance(engine, instants)]) == "MORE":
-                if time.thread_time() - begun < CALL_S:
-                    instants *= 2
-                if on_progress:
-                    on_progress(library.submitted(engine))
-                begun = time.thread_time()
-            if status == "NO_MEMORY":
-                raise MemoryError("the compiled engine cannot allocate memory")
-            assert status == "DONE", "no reservation is possible"
-            self._setup = None
-            self.record = ScheduleRecord(self.jobs)  # only now, since it takes as much memory as the jobs
-            self._copy_results(library.results(engine))
-        finally:
-            library.free(engine)
+        with self:
+            self.advance(on_progress)
         return self.record
+
+    def __enter__(self) -> CompiledSimulator:
+        """Begin at time 0. Raise MemoryError if the engine cannot allocate memory."""
+        self._engine = self._library.new(self._setup)
+        if not self._engine:
+            raise MemoryError("the compiled engine cannot allocate memory")
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """Complete the record, unless there was an error."""
+        try:
+            if error is None:
+                self._setup = None
+                self.record = ScheduleRecord(self.jobs)  # only now, since it takes as much memory as the jobs
+                self._copy_results(self._library.results(self._engine))
+        finally:
+            self._library.free(self._engine)
+
+    def advance(self, on_progress: Callable[[int], None] | None = None, until: float = -math.inf) -> float:
+        """Go on until every job has ended, and nodes were switched off until an instant, s.
+
+        Return the last instant, s; infinite: jobs wait for ever. The rest is as for `run`.
+        """
+        library, engine = self._library, self._engine
+        outcome = {number: name for name, number in library.numbers["outcome"].items()}
+        instants, begun = INSTANTS, time.thread_time()
+        while (status := outcome[library.advance(engine, instants, until)]) == "MORE":
+            if time.thread_time() - begun < CALL_S:
+                instants *= 2
+            if on_progress:
+                on_progress(library.submitted(engine))
+            begun = time.thread_time()
+        if status == "NO_MEMORY":
+            raise MemoryError("the compiled engine cannot allocate memory")
+        assert status == "DONE", "no reservation is possible"
+        return float(library.last(engine))
 
     def _copy_results(self, results: Results) -> None:
         """Copy the results of the engine into the record and the ledger."""

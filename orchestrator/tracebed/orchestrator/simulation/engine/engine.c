@@ -111,11 +111,11 @@ static void submit(struct engine *e, int32_t job) {
     if (e->arrived < 0) e->arrived = job;
 }
 
-/* Simulate at most `instants` further instants. */
-int tracebed_engine_advance(struct engine *e, int64_t instants) {
+/* Simulate at most `instants` further instants. Until the instant `until`, nodes are switched off without another event. */
+int tracebed_engine_advance(struct engine *e, int64_t instants, double until) {
     const struct setup *in = &e->in;
     while (e->next_job < in->jobs || e->heap_count || e->call < INFINITY
-           || (e->sleep && e->waiting_count && sleep_next(e) < INFINITY)) {
+           || (e->sleep && sleep_next(e) < INFINITY && (e->waiting_count || sleep_next(e) <= until))) {
         if (instants-- == 0) return MORE;
         double now = e->next_job < in->jobs ? in->submit[e->next_job] : INFINITY;
         if (e->heap_count && e->heap[0].time < now) now = e->heap[0].time;
@@ -145,6 +145,9 @@ int tracebed_engine_advance(struct engine *e, int64_t instants) {
 }
 
 int64_t tracebed_engine_submitted(const struct engine *e) { return e->next_job; }
+
+/* Return the last instant so far; infinite: there is none, since jobs wait. */
+double tracebed_engine_last(const struct engine *e) { return e->waiting_count ? INFINITY : e->now; }
 
 /* -- creating and reading ---------------------------------------------------------------------------------------------- */
 

@@ -71,7 +71,9 @@ class Library:
         self.free = functions.tracebed_engine_free
         self.free.argtypes, self.free.restype = [ctypes.c_void_p], None
         self.advance = functions.tracebed_engine_advance
-        self.advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+        self.advance.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_double]
+        self.last = functions.tracebed_engine_last
+        self.last.argtypes, self.last.restype = [ctypes.c_void_p], ctypes.c_double
         self.submitted = functions.tracebed_engine_submitted
         self.submitted.argtypes, self.submitted.restype = [ctypes.c_void_p], ctypes.c_int64
         self._read = functions.tracebed_engine_results

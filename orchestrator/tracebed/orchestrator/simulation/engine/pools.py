@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from typing import Any
 
@@ -17,11 +18,12 @@ import numpy as np
 from tracebed.converters.workload import IntArray
 from tracebed.ground.states import JobState
 from tracebed.machine.pools import Pools
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import CoreChanges, PowerChanges, Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.sleeping import Sleeping
-from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.scheduling.state import Policy, next_multiple
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.delays import OF_RESIZES, Drawn, Pauses
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
@@ -69,7 +71,7 @@ class PooledSimulator:
         self.cluster = Cluster(cores, sockets)
         self.record = ScheduleRecord(jobs)
         self._policy, self._setup, self._interference = policy, setup, interference
-        self._drawn, self._pauses = drawn, pauses
+        self._drawn, self._pauses, self._sleeping = drawn, pauses, sleeping
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> ScheduleRecord:
         """Run until every job has ended and return the record.
@@ -89,12 +91,21 @@ class PooledSimulator:
             assert on_progress is not None
             on_progress(submitted + count)
 
-        for number, pool in enumerate(pools.pools):
-            rows, nodes = np.flatnonzero(pools.of == number), np.array(pool.nodes)
-            nodes = nodes[np.argsort(pools.weights[nodes], kind="stable")]
-            part = self._part(rows, nodes)
-            own = part.run(report if on_progress else None)
-            submitted += len(rows)
+        parts = []
+        with ExitStack() as stack:
+            for number, pool in enumerate(pools.pools):
+                rows, nodes = np.flatnonzero(pools.of == number), np.array(pool.nodes)
+                nodes = nodes[np.argsort(pools.weights[nodes], kind="stable")]
+                part = stack.enter_context(self._part(rows, nodes))
+                part.advance(report if on_progress else None)
+                submitted += len(rows)
+                parts.append((part, rows, nodes))
+                if self._sleeping is None:
+                    stack.close()  # an engine is freed before the next one is made
+            if self._sleeping is not None:
+                self._switch_off([part for part, *_ in parts], self._sleeping)
+        for part, rows, nodes in parts:
+            own = part.record
             for name, values in times.items():
                 values[rows] = getattr(own, name)
             states[rows] = own.state
@@ -112,13 +123,33 @@ class PooledSimulator:
             record.refuse(job, JobState.REJECTED, reason)
         return record
 
+    def _switch_off(self, parts: list[CompiledSimulator], sleeping: Sleeping) -> None:
+        """Let nodes that are idle be switched off until the last instant of the machine, also those of no pool.
+
+        After each submission and shutdown, there is a call of the policy, perhaps later: at its interval.
+        """
+        interval_s, rest_s = self._setup.scheduling.interval_s if parts else 0.0, sleeping.rule.rest_s
+        others = sorted({*range(len(self.cluster))}.difference(*(pool.nodes for pool in self.pools.pools)))
+        off = {node: rest_s + float(sleeping.shutdown_s[node]) for node in others}
+        until, last = -math.inf, float(np.max(self.jobs.column("submit")))
+        events = [last, *(at for at in off.values() if at > rest_s)]
+        while last > until:
+            until = last
+            calls = [next_multiple(interval_s, at) for at in events if at <= until] if interval_s else []
+            last = max([until, *calls, *(part.advance(until=until) for part in parts)])
+        for node in others if rest_s <= last else ():
+            self.record.power.add(node, rest_s, PowerState.SHUTDOWN)
+            self.record.power.add(node, off[node], PowerState.OFF)
+
     def _part(self, rows: IntArray, nodes: IntArray) -> CompiledSimulator:
         """Return the simulator of the jobs in `rows` on `nodes`."""
-        drawn, pauses, cluster = self._drawn, self._pauses, self.cluster
+        drawn, pauses, sleeping, cluster = self._drawn, self._pauses, self._sleeping, self.cluster
         if drawn is not None:
             drawn = {step: values if step in OF_RESIZES else values[rows] for step, values in drawn.items()}
         if pauses is not None:
             pauses = replace(pauses, **{name: values[rows] for name, values in vars(pauses).items()})
+        if sleeping is not None:
+            sleeping = replace(sleeping, boot_s=sleeping.boot_s[nodes], shutdown_s=sleeping.shutdown_s[nodes])
         return CompiledSimulator(
             self.jobs.take(rows),
             [cluster.cores[node] for node in nodes.tolist()],
@@ -128,6 +159,7 @@ class PooledSimulator:
             interference=self._interference,
             drawn=drawn,
             pauses=pauses,
+            sleeping=sleeping,
         )
 
 
