@@ -106,7 +106,7 @@ def score(
         emit(f"{name} is not scored: {why}", MessageLevel.WARNING)
     for name, facts in found.datasets.items():
         for entry, why in facts.failed.items():
-            emit(f"{entry} is not scored on {name}: {why}", MessageLevel.WARNING)
+            emit(f"{entry} is not scored on {name}: {why}", MessageLevel.ERROR)
     if as_json:
         print_json(found.file_schema, found.model_dump(mode="json", by_alias=True))
     else:

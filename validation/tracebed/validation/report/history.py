@@ -182,7 +182,7 @@ def _figure(name: str, own: pd.DataFrame, versions: pd.DataFrame, steps: pd.Data
 
     caption = (
         "Mean error over the cases, in margins. Dashed: one margin. Thick: the level between two steps; the number is "
-        "that of the step in the table. Marks: circle accurate, cross inaccurate, diamond inconclusive."
+        "that of the step in the list. Marks: circle accurate, cross inaccurate, diamond inconclusive."
     )
     shown = own[own["metric"].isin(metrics)]
     picture = Picture(draw, caption, "Errors over the commits", data=lambda: shown)
