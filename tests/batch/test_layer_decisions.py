@@ -259,10 +259,11 @@ def test_jobs_that_are_not_resized_have_a_reason(fields: dict[str, Any], reason:
 def test_what_a_layer_may_do_with_a_job_is_a_table(
     exclusions: tuple[str, ...], whole: bool, release: float, expected: tuple[bool, bool, str]
 ) -> None:
-    assert resize_layer.permission(exclusions, whole=whole, release=release, gives_gres=False) == expected
+    excludes = dict.fromkeys(exclusions, True) | {resize_layer.RESERVED: False}
+    assert resize_layer.permission(excludes, whole=whole, release=release, gives_gres=False) == expected
     if whole and expected[1]:
         expected = (expected[0], False, resize_layer.GIVEN)
-    assert resize_layer.permission(exclusions, whole=whole, release=release, gives_gres=True) == expected
+    assert resize_layer.permission(excludes, whole=whole, release=release, gives_gres=True) == expected
 
 
 # -- around it ---------------------------------------------------------------------------------------------------------

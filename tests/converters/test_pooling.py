@@ -17,9 +17,6 @@ from tracebed.converters.formats.format import FORMATS, OF_LOGS, named
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import ExitCode, InputError
-from tracebed.machine.machine import Machine
-from tracebed.machine.sources import MachineSource
-from tracebed.orchestrator import configurations
 from tracebed.orchestrator.run import Run
 from tracebed.slurm.conf import read_machine
 
@@ -310,25 +307,3 @@ def test_a_file_without_nodes_is_refused(tmp_path: Path) -> None:
     path.write_text("ClusterName=x\nSchedulerType=sched/backfill\n")
     with pytest.raises(InputError, match="names no nodes with a known number of CPUs"):
         read_machine(path)
-
-
-def test_the_content_of_a_file_tells_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Installed(dict[str, Any]):
-        def names(self) -> list[str]:
-            return [*self]
-
-        def load(self, name: str) -> Any:
-            return self[name]
-
-    def source(word: str) -> MachineSource:
-        return MachineSource(word, lambda path: path.read_text() == word, Machine.of_system)
-
-    monkeypatch.setattr(configurations, "CONFIGURATIONS", Installed(a="conf a", b="conf b"))
-    monkeypatch.setattr(configurations, "SOURCES", Installed(a=source("a"), b=source("b"), c=source("c")))
-    path = tmp_path / "any.conf"
-    for text, found in {"a": "conf a", "b": "conf b", "c": "conf a", "": "conf a"}.items():
-        path.write_text(text)
-        assert configurations.configuration_of(path) == found
-    monkeypatch.setattr(configurations, "CONFIGURATIONS", Installed())
-    with pytest.raises(InputError, match="not a configuration file of an installed scheduler"):
-        configurations.configuration_of(path)

@@ -21,6 +21,7 @@ import pandas as pd
 
 import tracebed.api as tb
 from tracebed.ground.errors import Tolerated
+from tracebed.operators.judgment import Judgment
 from tracebed.slurm.scontrol import instant
 from tracebed.slurm.state import COMMANDS
 
@@ -53,7 +54,7 @@ def log_of(recordings: Sequence[dict[str, Any]]) -> tb.Workload:
 
 
 def forecasts(content: dict[str, Any], log: tb.Workload, repetitions: int, every: int = 1, **options: Any) -> Any:
-    """Return a row for each waiting job of every n-th state: its real start, the forecast and Slurm's estimate, s."""
+    """Return a row for each waiting job of every n-th state: its real start, the forecast and Slurm's estimate."""
     real = {}
     for line in content["sacct"].splitlines()[1:]:
         fields = dict(zip(content["sacct"].splitlines()[0].split("|"), line.split("|"), strict=True))
@@ -70,27 +71,12 @@ def forecasts(content: dict[str, Any], log: tb.Workload, repetitions: int, every
             table = found.table.assign(state=number, instant=pd.Timestamp(found.instant))
             table["real"] = pd.to_datetime(table["job_id"].map(real), unit="s")
             tables.append(table)
-    table = pd.concat(tables, ignore_index=True)
-    for column in ("start", "earliest", "latest", "slurm", "real"):
-        table[column] = (table[column] - table["instant"]).dt.total_seconds()
-    return table
+    return pd.concat(tables, ignore_index=True)
 
 
 def figures(table: pd.DataFrame) -> dict[str, float]:
-    """Return the mean absolute errors where Slurm has an estimate, s, and the share of starts in their intervals."""
-    both = table[table["slurm"].notna() & table["start"].notna()]
-    inside = (table["real"] >= table["earliest"] - 1) & (table["real"] <= table["latest"] + 1)
-    return {
-        "forecasts": len(table),
-        "wait": float(table["real"].mean()),
-        "error": float((both["start"] - both["real"]).abs().mean()),
-        "slurm": float((both["slurm"] - both["real"]).abs().mean()),
-        "bias": float((both["start"] - both["real"]).mean()),
-        "slurm bias": float((both["slurm"] - both["real"]).mean()),
-        "inside": float(inside[table["start"].notna()].mean()),
-        "below": float((table["real"] < table["earliest"] - 1).mean()),
-        "width": float((table["latest"] - table["earliest"]).mean()),
-    }
+    """Return the figures of all partitions, as `tracebed forecast --judge` computes them."""
+    return {key: value for key, value in Judgment(table, 0, ()).figures()[0].items() if key != "partition"}
 
 
 def main() -> None:

@@ -697,7 +697,7 @@ def test_forecasts_are_better_than_those_of_slurm(recordings: dict[Path, dict[st
         log = slurm_forecasts.log_of([other for place, other in recordings.items() if place != path])
         tables.append(slurm_forecasts.forecasts(content, log, 32, every=3))
         figures = slurm_forecasts.figures(tables[-1])
-        assert figures["error"] < 0.25 * figures["slurm"], path.name
+        assert figures["error_s"] < 0.25 * figures["slurm_error_s"], path.name
     figures = slurm_forecasts.figures(pd.concat(tables))
-    assert figures["error"] < 0.15 * figures["slurm"]
+    assert figures["error_s"] < 0.15 * figures["slurm_error_s"]
     assert 0.75 <= figures["inside"] <= 0.85

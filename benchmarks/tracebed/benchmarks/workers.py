@@ -110,13 +110,7 @@ class Threads(Workers):
     """Worker threads, each pinned to one CPU of the mask. Idle threads are blocked."""
 
     def __init__(
-        self,
-        cpus: Sequence[int],
-        rate: float,
-        finished: Finished,
-        clock: Clock,
-        kernel: Kernel,
-        post: Post,
+        self, cpus: Sequence[int], rate: float, finished: Finished, clock: Clock, kernel: Kernel, post: Post
     ) -> None:
         """Start one thread per CPU. Raises OSError if this process may not use one of the CPUs."""
         self._kernel, self._post = kernel, post

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from tracebed.ground.errors import InputError
 from tracebed.ground.registry import Registry
 from tracebed.machine.machine import Machine
-from tracebed.machine.sources import SOURCES
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.setup import Setup
-
-if TYPE_CHECKING:
-    pass
 
 
 class Configured(Protocol):
@@ -53,22 +48,6 @@ class Configuration(Protocol):
 
 
 CONFIGURATIONS: Registry[Configuration] = Registry("tracebed.configurations", "configuration")
-
-
-def configuration_of(path: Path) -> Configuration:
-    """Return the configuration that a file is one of, by its content.
-
-    The source of machines of the same name recognizes the file. A file that no source recognizes is one of the first
-    configuration, whose error says what the file lacks.
-
-    Raises:
-        InputError: no configuration is installed.
-    """
-    names = CONFIGURATIONS.names()
-    if not names:
-        raise InputError("is not a configuration file of an installed scheduler", where=str(path))
-    known = {name: SOURCES.load(name) for name in names if name in SOURCES.names()}
-    return CONFIGURATIONS.load(next((name for name, source in known.items() if source.recognizes(path)), names[0]))
 
 
 def predicted_setup(info: RunInfo, **settings: Any) -> Setup:

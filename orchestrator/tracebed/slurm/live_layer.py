@@ -140,22 +140,17 @@ def decided(
     )
 
 
-def _exclusions(live: LiveJob, preemption: Preemption | None) -> Iterator[str]:
-    """Yield why a running job is not resized, or not expanded, whatever the release of Slurm."""
-    if not (live.per_node or live.whole):
-        yield SPREAD
-    if live.whole_id:
-        yield COMPONENT
-    if live.deadline is not None:
-        yield DEADLINE
-    if live.reservation:
-        yield RESERVED
-    if suspendable(preemption, 0):
-        yield SUSPENDED
-    if live.gres:
-        yield GRES
-    if preemptable(preemption, 0):
-        yield PREEMPTED
+def _exclusions(live: LiveJob, preemption: Preemption | None) -> dict[str, bool]:
+    """Return the reasons not to resize, or not to expand, a running job, and whether they hold."""
+    return {
+        SPREAD: not (live.per_node or live.whole),
+        COMPONENT: bool(live.whole_id),
+        DEADLINE: live.deadline is not None,
+        RESERVED: bool(live.reservation),
+        SUSPENDED: suspendable(preemption, 0),
+        GRES: bool(live.gres),
+        PREEMPTED: preemptable(preemption, 0),
+    }
 
 
 def _is_exclusive(view: LayerView, live: LiveJob) -> bool:

@@ -52,21 +52,20 @@ class Permission(NamedTuple):
     """Why not both; empty: both."""
 
 
-def permission(exclusions: Iterable[str], *, whole: bool, release: float, gives_gres: bool) -> Permission:
+def permission(excludes: Mapping[str, bool], *, whole: bool, release: float, gives_gres: bool) -> Permission:
     """Return what a layer may do with a malleable job.
 
     Args:
-        exclusions: those of `EXCLUSIONS` that hold of the job whatever the release.
+        excludes: those of `EXCLUSIONS` that do not depend on the release, and whether they hold of the job.
         whole: whether it has whole nodes.
         release: release of Slurm, such as 22.05.
         gives_gres: whether jobs with whole nodes get generic resources (`SlurmCluster.gives_gres`).
     """
     stays = whole and release < SHRINKS
-    of_nodes = ((SHARED, not whole and release >= LOSES), (GIVEN, whole and gives_gres), (EXCLUSIVE, stays))
-    found = {*exclusions, *(why for why, holds in of_nodes if holds)}
-    fixed = not found <= {*SHRINK_ONLY, EXCLUSIVE}
-    why = next((each for each in EXCLUSIONS if each in found), "")
-    return Permission(not (fixed or stays), not (fixed or found & {*SHRINK_ONLY}), why)
+    of_nodes = {SHARED: not whole and release >= LOSES, GIVEN: whole and gives_gres, EXCLUSIVE: stays}
+    reasons = [why for why in EXCLUSIONS if {**excludes, **of_nodes}.get(why)]
+    fixed = not {*reasons} <= {*SHRINK_ONLY, EXCLUSIVE}
+    return Permission(not (fixed or stays), not (fixed or {*reasons} & {*SHRINK_ONLY}), next(iter(reasons), ""))
 
 
 class Resizable(NamedTuple):

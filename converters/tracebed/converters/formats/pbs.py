@@ -555,10 +555,4 @@ def _first_known(*choices: Any) -> Any:
     return result
 
 
-FORMAT = Format(
-    "pbs",
-    "accounting of PBS Pro and Torque",
-    recognizes,
-    marks=Marks.LINES,
-    read_log=read_log,
-)
+FORMAT = Format("pbs", "accounting of PBS Pro and Torque", recognizes, marks=Marks.LINES, read_log=read_log)

@@ -73,39 +73,32 @@ class Processes(BehaviourParameters):
         return {name: value for name, value in asdict(self).items() if value != usual[name]}
 
 
-def machine_of(run: Run, grid: str = "") -> Machine:
-    """Return the machine of a run.
-
-    Args:
-        run: a run on nodes that are alike.
-        grid: the grid of the nodes if the placement of the run has none; empty: a line.
+def machine_of(run: Run) -> Machine:
+    """Return the machine of a run: its nodes are a line if the placement of the run has no grid.
 
     Raises:
-        InputError: the grid is invalid, or the nodes differ.
+        InputError: the nodes differ.
     """
     total = run.total_nodes
     known = grid_of(run.info.setup.scheduling.placed, total)
     cores = {node.cores for node in run.info.nodes}
     if len(cores) != 1:
         raise InputError("processes are simulated on nodes that are alike only", hint="give --nodes in place of them")
-    return Machine(known or Grid.parse(grid or str(total), total), cores.pop())
+    return Machine(known or Grid.parse(str(total), total), cores.pop())
 
 
-def as_processes(
-    run: Run, workload: Workload, processes: Processes | None = None, *, seed: int = 0, grid: str = ""
-) -> Run:
+def as_processes(run: Run, workload: Workload, processes: Processes | None = None, *, seed: int = 0) -> Run:
     """Return the run in which the jobs of `run` are programs of their behavior, drawn by `seed`.
 
     Args:
         run: a simulation of the workload.
         workload: the workload, with the column `behaviour`.
         processes: the choices; None: the defaults.
-        grid: the grid of the nodes if the placement of the run has none; empty: a line.
 
     Raises:
         InputError: as `machine_of`, `programs_of` and `carried_out`.
     """
-    machine, chosen = machine_of(run, grid), processes or Processes()
+    machine, chosen = machine_of(run), processes or Processes()
     programs = programs_of(workload, machine, communication=chosen.communication, seed=seed, parameters=chosen)
     return carried_out(run, workload, programs, machine, chosen, seed=seed)
 

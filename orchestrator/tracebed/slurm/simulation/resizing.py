@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -77,25 +77,20 @@ def with_layer(
     return replace(_with_expanders(inputs, owners), resizing=resizing), reasons
 
 
-def _exclusions(inputs: Inputs, job: int, sizes: Sizes) -> Iterator[str]:
-    """Yield why the layer does not resize, or not expand, a malleable job, whatever the release of Slurm."""
+def _exclusions(inputs: Inputs, job: int, sizes: Sizes) -> dict[str, bool]:
+    """Return the reasons not to resize, or not to expand, a malleable job, and whether they hold."""
     request = inputs.requests[job]
-    if not request.per_node or request.cores % request.per_node:
-        yield SPREAD
-    elif not max(sizes.least, request.fewest) <= request.cores // request.per_node <= sizes.most:
-        yield ODD_SIZE
-    if inputs.het_job and inputs.het_job[job] >= 0:
-        yield COMPONENT
-    if inputs.deadline and inputs.deadline[job] < math.inf:
-        yield DEADLINE
-    if inputs.bookings and inputs.bookings.inside[job] >= 0:
-        yield RESERVED
-    if suspendable(inputs.preemption, job):
-        yield SUSPENDED
-    if any(request.gres):
-        yield GRES
-    if preemptable(inputs.preemption, job):
-        yield PREEMPTED
+    nodes = request.cores / request.per_node if request.per_node else math.nan
+    return {
+        SPREAD: not nodes.is_integer(),
+        ODD_SIZE: not max(sizes.least, request.fewest) <= nodes <= sizes.most,  # of a job with equal nodes
+        COMPONENT: bool(inputs.het_job) and inputs.het_job[job] >= 0,
+        DEADLINE: bool(inputs.deadline) and inputs.deadline[job] < math.inf,
+        RESERVED: inputs.bookings is not None and inputs.bookings.inside[job] >= 0,
+        SUSPENDED: suspendable(inputs.preemption, job),
+        GRES: any(request.gres),
+        PREEMPTED: preemptable(inputs.preemption, job),
+    }
 
 
 def preemptable(preemption: Preemption | None, job: int) -> bool:

@@ -44,17 +44,17 @@ class Part(NamedTuple):
 class Accounting:
     """Records in the order of their lines."""
 
-    parts: list[Part] = field(default_factory=list)
-    lines: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    kinds: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    lines: IntArray
+    kinds: npt.NDArray[np.uint8]
     """The letter of each record, shape (records,)."""
-    stamps: FloatArray = field(default_factory=lambda: np.zeros(0))
+    stamps: FloatArray
     """Timestamps of the lines, s since 1970 in the server's time zone, shape (records,)."""
-    jobs: pa.Array = None
-    columns: dict[str, pa.Array] = field(default_factory=dict)
+    jobs: pa.Array
+    columns: dict[str, pa.Array]
     """Key -> texts, null where a record lacks the key."""
-    positions: dict[str, IntArray] = field(default_factory=dict)
+    positions: dict[str, IntArray]
     """Key -> numbers that grow with its position in a record, shape (records,)."""
+    parts: list[Part] = field(default_factory=list)
 
     def value(self, name: str, row: int) -> Any:
         """Return a value of a record, None if it lacks the key."""
@@ -66,56 +66,40 @@ class Accounting:
         return f"{file.where}:{self.lines[row]}"
 
 
-class _Block(NamedTuple):
-    """The records of some lines: the fields of `Accounting`, and of the first line that is no record its error."""
-
-    lines: IntArray
-    kinds: npt.NDArray[np.uint8]
-    stamps: FloatArray
-    jobs: pa.Array
-    columns: dict[str, pa.Array]
-    positions: dict[str, IntArray]
-    error: InputError | None
-    follows: bool
-    """Whether another line follows the first that is no record."""
-
-
 def read_accounting(files: Sequence[Input], used: Collection[str], extras: bool) -> Accounting:
     """Return the records of files with the values of the keys `used`, and of the other keys if `extras`.
 
     Raises InputError for a line that is no record, except an incomplete last line.
     """
-    result, blocks, rows = Accounting(), list[_Block](), 0
+    parts, blocks, rows = list[Part](), list[Accounting](), 0
     for file in files:
         start, broken, last = rows, None, b""
         for number, text in _texts(file):
             complete = text.endswith(b"\n")
-            block = _block(file, text if complete else text + b"\n", number, None if extras else used)
-            if broken is not None and (len(block.kinds) or block.error is not None):
+            block, error, follows = _block(file, text if complete else text + b"\n", number, None if extras else used)
+            if broken is not None and (len(block.kinds) or error is not None):
                 raise broken
-            if block.error is not None and block.follows:
-                raise block.error
-            broken, last = block.error or broken, text
+            if error is not None and follows:
+                raise error
+            broken, last = error or broken, text
             blocks.append(block)
             rows += len(block.kinds)
         complete = last.endswith(b"\n")
         if broken is not None and complete:
             raise broken
         unfinished = not complete and b"resources_used" not in last[last.rfind(b"\n") + 1 :]
-        result.parts.append(Part(file, start, rows, broken is not None, unfinished and broken is None))
-    result.lines, result.kinds, result.stamps = (
+        parts.append(Part(file, start, rows, broken is not None, unfinished and broken is None))
+    lines, kinds, stamps = (
         np.concatenate([getattr(block, name) for block in blocks]) for name in ("lines", "kinds", "stamps")
     )
-    result.jobs = pa.concat_arrays([block.jobs for block in blocks])
+    result = Accounting(lines, kinds, stamps, pa.concat_arrays([block.jobs for block in blocks]), {}, {}, parts)
     for name in dict.fromkeys([*used, *(name for block in blocks for name in block.columns)]):
-        missing = (pa.nulls(len(block.kinds), pa.large_string()) for block in blocks)
         result.columns[name] = pa.concat_arrays(
-            [block.columns.get(name, null) for block, null in zip(blocks, missing, strict=True)]
+            [block.columns.get(name, pa.nulls(len(block.kinds), pa.large_string())) for block in blocks]
         )
         if extras:
-            nowhere = (np.zeros(len(block.kinds), np.int64) for block in blocks)
             result.positions[name] = np.concatenate(
-                [block.positions.get(name, zeros) for block, zeros in zip(blocks, nowhere, strict=True)]
+                [block.positions.get(name, np.zeros(len(block.kinds), np.int64)) for block in blocks]
             )
     return result
 
@@ -143,8 +127,11 @@ def _texts(file: Input) -> Iterator[tuple[int, bytes]]:
 
 def _block(
     file: Input, text: bytes, number: int, used: Collection[str] | None, joined: BoolArray | None = None
-) -> _Block:
-    """Return the records of lines, the first of which is line `number`. `joined`: those whose values contain blanks."""
+) -> tuple[Accounting, InputError | None, bool]:
+    """Return the records of lines, the error of the first line that is no record, and whether another line follows it.
+
+    The first of the lines is line `number`. `joined`: the records whose values contain blanks.
+    """
     content = np.zeros(len(text) + HEAD, np.uint8)
     content[: len(text)] = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(content == END)
@@ -195,7 +182,7 @@ def _block(
                 positions[key][row[chosen[::-1]]] = chosen[::-1]
     columns = _columns(buffer, equals + 1, end, found)
     jobs = _pieces(buffer, starts[rows] + HEAD, names[rows])
-    return _Block(rows + number, head[rows, HEAD - 2], stamps[rows], jobs, columns, positions, error, follows)
+    return Accounting(rows + number, head[rows, HEAD - 2], stamps[rows], jobs, columns, positions), error, follows
 
 
 def _without_returns(text: bytes, content: Any, starts: IntArray, ends: IntArray) -> IntArray:
