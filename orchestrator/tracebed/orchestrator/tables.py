@@ -87,9 +87,8 @@ def make_run(
             why, count = refused.most_common(1)[0]
             example = f"{why}; " if count == rejected - large else f"such as {counted(count, 'job')}: {why}; "
             info.warnings.append(f"{by_policy} rejected by the policy: {example}the table jobs has the reasons")
-    if never := Counter(why for why in record.reason if why.startswith(NEVER_STARTED)):
-        why = never.most_common(1)[0][0].replace("started it", "started them", 1)
-        info.warnings.append(f"{counted(never.total(), 'job')} without a start: {why}")
+    if never := sum(why == NEVER_STARTED for why in record.reason):  # of lost nodes, the simulator warns
+        info.warnings.append(f"{counted(never, 'job')} never started by the policy")
     allocations = allocations_table(cluster.ledger, _ids(record), cluster.cores, cpus or [()] * len(cluster))
     nodes: pd.DataFrame | Table | None = samples
     if len(record.power):
