@@ -46,6 +46,16 @@ def test_one_command_goes_from_the_grid_to_the_real_gain(grid: Path) -> None:
         assert "same sign" in done.stdout and (folder / "gains.tex").exists()
 
 
+def test_an_inventory_with_a_mistake_or_too_few_nodes_is_refused_before_replays(grid: Path) -> None:
+    words = ("experiment", grid, "-o", "sims", "--inventory")
+    Path("bad.yaml").write_text("node: [{name: 'n[1-4]', cores: 1, emulated: true}]\n")
+    assert str(call(*words, "bad.yaml").exception).startswith("bad.yaml:1: unknown key 'node'")
+    assert not Path("sims").exists()
+    Path("few.yaml").write_text("nodes: [{name: 'n[1-2]', cores: 1, emulated: true}]\n")
+    assert "few has 2 nodes, and the largest job of small" in str(call(*words, "few.yaml").exception)
+    assert not Path("sims/grid/replayed").exists()
+
+
 def test_options_of_replays_need_an_inventory(grid: Path) -> None:
     assert "--inventory, --repetitions and --speed" in str(call("experiment", grid, "--speed", 5).exception)
     refused = call("experiment", grid, "--inventory", "emulated-4", "--json").exception

@@ -66,16 +66,28 @@ def test_a_broken_text_is_an_error_with_its_line(text: str, says: str) -> None:
         parsed(text)
 
 
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    weight: int = 1
+    width: int = 1
+
+
 class Model(BaseModel):
     model_config = ConfigDict(extra="forbid")
     size: int
     inner: dict[str, int] = {}
+    parts: dict[str, int | Part] = {}
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("size: 1\ncolour: red", "x.yaml:2: colour: unknown key"),
+        ("sise: 1", r"x.yaml:1: sise: unknown key \(did you mean size\? one of inner, parts, size\)"),
+        (
+            "size: 1\nparts:\n  a: {wieght: 1}",
+            r"x.yaml:3: parts.a.wieght: unknown .*did you mean weight\? one of weight, width\)",
+        ),
         ("inner: {}", "x.yaml:1: size: required key is missing"),
         ("size: 1\ninner:\n  a: 1\n  b: x", "x.yaml:4: inner.b: "),
         ("", "x.yaml:1: must be a mapping of keys to values"),

@@ -89,6 +89,7 @@ def test_a_relative_path_belongs_to_the_folder_of_the_yaml_file(file: Path, monk
         ("x = 1\n\ny = 1 / 0", "mine.py:Mine", "mine.py:3: cannot be imported: ZeroDivisionError"),
         ("class Other: pass", "mine.py:Mine", "mine.py: has no class Mine (it has Other)"),
         ("class Mine: pass", "mine.py:Mine", "mine.py:Mine: Mine is not a policy (a policy is a dataclass with"),
+        ("class Mine: decide = malleable = 1", "mine.py:Mine", "`decide`; `@dataclass(frozen=True)` missing)"),
         ("Mine = 3", "mine.py:Mine", "mine.py:Mine: Mine is not a policy"),
         ("class Mine: pass", "mine.py", "policy 'mine.py' is a file without a class (write mine.py:CLASS)"),
         ("class Mine: pass", "gone.py:Mine", "gone.py: cannot read the file of a policy: No such file"),
@@ -104,6 +105,19 @@ def test_an_error_says_what_where_and_the_mend(
     assert isinstance(done.exception, InputError)
     assert what in str(done.exception)
     assert not Path("run").exists()
+
+
+def test_jobs_that_a_policy_never_starts_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: tb.Workload
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "from dataclasses import dataclass\n\n@dataclass(frozen=True)\nclass Mine:\n    malleable = False\n\n"
+        "    def decide(self, state):\n        yield from ()\n"
+    )
+    warned = tb.simulate(workload, "mine.py:Mine").info.warnings
+    assert f"{len(workload)} jobs never started by the policy" in warned
+    assert not [each for each in tb.simulate(workload, "fcfs").info.warnings if "never started" in each]
 
 
 @pytest.mark.usefixtures("no_process_is_left")

@@ -405,7 +405,7 @@ class Wilful:
         ([Start(0, 1), Start(0, 1)], "is not waiting"),
         ([Start(0, 2), Start(1, 1)], "cannot start job 1 on 1 node: the job lacks nodes: 0 are idle or being released"),
         ([Resize(0, 2)], "is not a running malleable job"),
-        ([Start(0, 1), Resize(0, 3)], "outside its bounds"),
+        ([Start(0, 1), Resize(0, 3)], "cannot resize job 0 to 3 nodes: the job runs on 1 to 2 nodes"),
         ([Start(0, 1), Resize(0, 1)], "has that size"),
         ([Start(0, 1), Start(1, 1), Resize(0, 2)], "cannot resize job 0 to 2 nodes: the job lacks nodes: 0 are idle"),
         ([Cancel(0, "why")], "is not running"),

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from reprlib import Repr
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, RootModel, ValidationError
 
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import read_text
+from tracebed.ground.registry import unknown
 
 Model = TypeVar("Model", bound=BaseModel)
 FileName = Annotated[str, Field(min_length=1)]
@@ -116,6 +117,25 @@ def invalid(error: ValidationError, raw: Any) -> Invalid:
     return Invalid(path, f"{field}: {what}" if field else what, first["type"])
 
 
+def _known_keys(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:
+    """Return the keys of the models beside the last key of `path`, sorted."""
+    models = {*_models(model)}
+    for part in path[:-1]:  # a part that is no field is an index or a name in a container of models
+        inner = [one.model_fields[part].annotation for one in models if part in one.model_fields]
+        models = {each for annotation in inner for each in _models(annotation)} if inner else models
+    return sorted({field.alias or name for one in models for name, field in one.model_fields.items()})
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in the type `annotation`: of a root model those in its root."""
+    if isinstance(annotation, type) and issubclass(annotation, RootModel):
+        yield from _models(annotation.model_fields["root"].annotation)
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
 def _context(error: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bounds and the message of an error."""
     bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in error.get("ctx", {}).items()}
@@ -179,7 +199,9 @@ class YamlFile:
             return model.model_validate(self.raw)
         except ValidationError as error:
             first = invalid(error, self.raw)
-            raise self.error(first.what, *first.path) from error
+            known = _known_keys(model, first.path) if first.what.endswith("unknown key") else []
+            hint = unknown("key", first.path[-1], known).hint if known else None
+            raise self.error(first.what, *first.path, hint=hint) from error
 
     def part(self, *loc: int | str, hint: str | None = None) -> YamlFile:
         """Return the value at path `loc` as a file of its own, whose errors have the lines of this file."""

@@ -33,7 +33,14 @@ from tracebed.ground.table import (
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.schema import NAN, TABLES, conform
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
-from tracebed.orchestrator.scheduling.record import MEASURED, POWER_STATES, CoreChanges, PowerChanges, ScheduleRecord
+from tracebed.orchestrator.scheduling.record import (
+    MEASURED,
+    NEVER_STARTED,
+    POWER_STATES,
+    CoreChanges,
+    PowerChanges,
+    ScheduleRecord,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,6 +87,8 @@ def make_run(
             why, count = refused.most_common(1)[0]
             example = f"{why}; " if count == rejected - large else f"such as {counted(count, 'job')}: {why}; "
             info.warnings.append(f"{by_policy} rejected by the policy: {example}the table jobs has the reasons")
+    if never := sum(why == NEVER_STARTED for why in record.reason):  # of lost nodes, the simulator warns
+        info.warnings.append(f"{counted(never, 'job')} never started by the policy")
     allocations = allocations_table(cluster.ledger, _ids(record), cluster.cores, cpus or [()] * len(cluster))
     nodes: pd.DataFrame | Table | None = samples
     if len(record.power):

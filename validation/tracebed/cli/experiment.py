@@ -133,7 +133,8 @@ class Paper:
         "with the largest gain in the mean response, and print the simulated and the real gain.",
     )
     repetitions: int | None = option(
-        type=click.IntRange(1, 1000), help="Replays of each scenario, or perturbed simulations.  [default: 3]"
+        type=click.IntRange(1, 1000),
+        help="Replays of each scenario, or perturbed simulations.  [default: 3; of the best cells: 5]",
     )
     speed: float | None = option(type=SPEED, help="Trace seconds per wall second.")
 
@@ -273,6 +274,8 @@ def _run(
     `only` are the values of `--only`, for the ledger and the artifact. `artifact` is the folder of an artifact.
     """
     pool, folder = execution.pool(), execution.folder
+    # A mistake in the inventory must not be found only after the simulations.
+    inventory = None if paper.inventory is None else tb.inventory(paper.inventory, facts_follow=True)
     command = papers.command_of(file.argument, logs, only)
     with locked_folder(folder, "experiment"):
         with progress(f"preparing {', '.join(file.experiment.workloads)}"):
@@ -288,9 +291,9 @@ def _run(
             raise
         if artifact is not None:
             _write_artifact(file, plan, folder, artifact, only, logs)
-        if paper.inventory is None or status is not ExitCode.OK:
+        if inventory is None or status is not ExitCode.OK:
             return status
-        return _replay_best(file, plan, done.table, paper, folder / file.name / "replayed")
+        return _replay_best(file, plan, done.table, paper, inventory, folder / file.name / "replayed")
 
 
 def _replay_best(
@@ -298,6 +301,7 @@ def _replay_best(
     plan: tb.GridPlan,
     table: pd.DataFrame,
     paper: Paper,
+    nodes: tb.Inventory,
     folder: Path,
 ) -> ExitCode:
     """Replay the cells with the largest simulated gain, and print, draw and tabulate the gains. Returns the status."""
@@ -305,9 +309,14 @@ def _replay_best(
     keys = [key for key, values in file.experiment.axes.items() if key in ("workload", "policy") or len(values) > 1]
     cell_text = ", ".join(f"{key} {tb.value_text(getattr(best[1], key))}" for key in keys)
     emit(f"replays of the largest gain in {tb.metric_definitions()[GAIN].label}: {cell_text}; and {best[0].policy}")
+    cell = plan.cells[best[1]]
+    wide = int(min(tb.read(cell.workload).column("nodes").max(), len(cell.machine.nodes)))
+    if wide > len(nodes.nodes):
+        what = f"{nodes.name} has {len(nodes.nodes)} nodes, and the largest job of {best[1].workload} {wide}"
+        raise InputError(what, hint="give an inventory with as many nodes, or scale the workload: `scale` in the file")
     workload = folder.with_name("replayed-workloads") / f"{best[1].workload}.parquet"  # named as in the tables
     workload.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(plan.cells[best[1]].workload, workload)
+    shutil.copyfile(cell.workload, workload)
     name = str(paper.inventory)
     inventory = str(Path(name).resolve()) if Path(name).is_file() else name
     testbed = {"inventory": inventory} | ({"speed": paper.speed} if paper.speed is not None else {})

@@ -233,6 +233,7 @@ MOST_LOSSES = 5
 """Number of losses of nodes after which a job fails. A job may itself be the cause, and would never end. Slurm's
 `MaxBatchRequeue` has the same default."""
 WAITS = "the jobs for which it waits have not ended"
+NEVER_STARTED = "the policy never started it"
 """Reason of a job that was never handed to the policy, or never submitted."""
 LOST = "was lost"
 """What the reason of a failed job says of its node."""
@@ -443,4 +444,4 @@ def cut_short(
         record.finish(job, now, JobState.INTERRUPTED, interrupted or "the run ended")
         cluster.release(job, now)
     cut = (JobState.INTERRUPTED, "not started when the run ended")
-    record.close(*cut if interrupted else (JobState.UNKNOWN, "the policy never started it"))
+    record.close(*cut if interrupted else (JobState.UNKNOWN, NEVER_STARTED))

@@ -1036,7 +1036,8 @@ class Scheduler:
         self._check(job not in state.draining, decision, "holds a drained node")
         self._check(job not in state.resizing, decision, "has a pending resize")
         self._check(not self.cluster.shares(job), decision, "shares nodes")
-        self._check(jobs.low[job] <= nodes <= jobs.high[job], decision, "would have a size outside its bounds")
+        low, high = jobs.low[job], jobs.high[job]
+        self._check(low <= nodes <= high, decision, f"runs on {low} to {high} nodes")
         self._resized_in_call = True
         state.requested.pop(job, None)
         before = state.size[job]

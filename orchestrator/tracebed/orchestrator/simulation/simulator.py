@@ -15,7 +15,7 @@ from tracebed.orchestrator.scheduling.dependencies import Arrivals
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import SHRINK
 from tracebed.orchestrator.scheduling.pools import scheduler_on
-from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.record import NEVER_STARTED, ScheduleRecord
 from tracebed.orchestrator.scheduling.sleeping import Sleeping, SleepingCluster, SwitchedCluster, end_stops, switch_off
 from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
 from tracebed.orchestrator.scheduling.windows import MOST_WINDOWS, WindowedCluster, switch
@@ -205,7 +205,7 @@ class Simulator:
         """Record the final states of the jobs that have not ended."""
         lost = len(self.cluster.lost)
         while_lost = f"; {lost:,} of {len(self.cluster):,} nodes did not return" if lost else ""
-        self.record.close(JobState.UNKNOWN, f"the policy never started it{while_lost}")
+        self.record.close(JobState.UNKNOWN, f"{NEVER_STARTED}{while_lost}")
 
     def _call_time(self, due: float) -> float:
         """Return the time of the call of the policy that is due at `due`, s."""

@@ -40,7 +40,9 @@ class JournalFollower:
         while wait and not ((source := source_of(run)) and source.running):
             if system.monotonic() > until:
                 what = f"no replay has begun within {WAIT_S:g} s"
-                raise InputError(what, where=str(run), hint="start the replay first")
+                raise InputError(
+                    what, where=str(run), hint="start the replay first; an experiment simulates its grid before"
+                )
             system.sleep(0.05)
         self.source = find_journal(run)
         self._reader = Reader(self.source.journal)

@@ -31,7 +31,7 @@ from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import DependencyRule
-from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.record import NEVER_STARTED, ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.setup import Setup
@@ -72,7 +72,7 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, optio
         if executor.sent:
             _run(path, folder, workload, executor, iterations, options)
             _check(folder, executor)
-    executor.record.close(JobState.UNKNOWN, "the policy never started it")
+    executor.record.close(JobState.UNKNOWN, NEVER_STARTED)
     info = RunInfo(
         source="elastisim",
         execution="simulated",

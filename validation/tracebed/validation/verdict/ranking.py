@@ -403,7 +403,7 @@ def compare_policies(
     `predicted` has policy -> its predictions, for the gain that was simulated.
     """
     if len(runs) < 2:
-        raise InputError("there are fewer than two policies", hint="give the real runs of each: {policy: runs}")
+        raise InputError("there are fewer than two policies", hint="give the real runs of two policies or more")
     _check(runs)
     tolerances = Tolerances.default()
     repetitions, figures = {}, {}
@@ -415,7 +415,10 @@ def compare_policies(
         used = [not each.excluded for each in repetitions[policy]]
         if not any(used):
             why = repetitions[policy][0].excluded
-            raise InputError(f"{policy} has no real run that can be compared: {why}", hint="repeat the replays")
+            raise InputError(
+                f"{policy} has no real run that can be compared: {why}",
+                hint="replay at a lower speed, or on a quieter machine",
+            )
         compared = [name for name, metric in all_metrics().items() if metric.margin]
         values = {name: np.array([each[name] for each in summaries], dtype=float) for name in compared}
         figures[policy] = {name: in_place(np.where(used, each, np.nan), least) for name, each in values.items()}

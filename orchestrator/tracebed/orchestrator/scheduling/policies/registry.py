@@ -137,9 +137,11 @@ def check(policy: Policy, interval_s: float, over_limit: OverLimit) -> None:
 
 def _check(factory: Any, name: str, where: str = "") -> None:
     """Raise InputError unless `factory` is the class of a policy."""
-    parts = ("decide", "malleable")
-    if not (isinstance(factory, type) and is_dataclass(factory) and all(hasattr(factory, part) for part in parts)):
-        hint = "a policy is a dataclass with `malleable` and `decide`"
+    lacks = [f"`{part}`" for part in ("decide", "malleable") if not hasattr(factory, part)]
+    if not (isinstance(factory, type) and is_dataclass(factory)):
+        lacks.insert(0, "`@dataclass(frozen=True)`")
+    if lacks:
+        hint = f"a policy is a dataclass with `malleable` and `decide`; {' and '.join(lacks)} missing"
         raise InputError(f"{name} is not a policy", where=where, hint=hint)
 
 

@@ -26,7 +26,7 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import FCFS, FIRST, MAX_AGE_S
-from tracebed.orchestrator.scheduling.record import POWER_STATES, Resizes, ScheduleRecord
+from tracebed.orchestrator.scheduling.record import NEVER_STARTED, POWER_STATES, Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
 from tracebed.orchestrator.setup import DEFAULT, Setup
@@ -314,7 +314,7 @@ class CompiledSimulator:
         for job in np.flatnonzero(ended == number["REJECTED"]).tolist():
             record.reason[job] = f"needs {self._visible.low[job]} nodes, the machine has {len(self.cluster)}"
         if (ended == number["UNKNOWN"]).any():
-            record.close(JobState.UNKNOWN, "the policy never started it")
+            record.close(JobState.UNKNOWN, NEVER_STARTED)
         record.resizes = Resizes(
             *(results.array(f"row_{name}", rows) for name in ("job", "from", "to")),
             *(results.array(f"row_{name}", rows) for name in ("asked", "decided", "applied", "ended")),
