@@ -214,6 +214,11 @@ class Table:
         values = self._columns[name]
         return among(values.words, texts)[values.numbers] if isinstance(values, Packed) else among(values, texts)
 
+    def missing(self, name: str) -> BoolArray:
+        """Return whether each text of a column is missing."""
+        values = self._columns[name]
+        return np.zeros(len(values), dtype=bool) if isinstance(values, Packed) else missing(values)
+
     def text(self, name: str, row: int) -> str:
         """Return one text of a column."""
         return str(self.rows(int(row), int(row) + 1).raw(name)[0].as_py())

@@ -7,10 +7,11 @@ nodes that the row refers to, and between allocations of the same cores.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, FloatArray, Kind, 
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import ChangeCause, JobState
-from tracebed.ground.table import BoolArray, IntArray, Table, codes_of, missing
+from tracebed.ground.table import BoolArray, IntArray, Table, codes_of, expanded
 from tracebed.machine.power import PowerState
 from tracebed.orchestrator.runs.schema import TABLES, refuse
 
@@ -28,6 +29,8 @@ ROUNDING_S = 1e-6  # tolerance of the comparison of times in a run without a res
 CLOCK_SKEW_S = 86_400.0
 STAMP_SKEW_S = 1.0  # largest accepted difference between the clocks that time one job of a real run, wall s
 
+Refusal: TypeAlias = tuple[BoolArray, Callable[[int], str]]
+"""Whether each row is refused, and the message for one that is."""
 BLOCK_NODES = 2**16
 # Largest block, in nodes and in rows, of the comparison of allocations node by node. It bounds the memory.
 BLOCK_ROWS = 2**22
@@ -69,14 +72,35 @@ def _path(folder: Path, name: str) -> str:
     return str(folder / f"{name}.parquet")
 
 
+def _refuse_in_blocks(table: Table, checks: Callable[[Table], Iterator[Refusal]], where: str) -> None:
+    """Make `checks` of each block of a table, which bounds the memory.
+
+    The error is that of a check of the whole table: of the first check that fails, for the first row in which it does.
+    """
+    error, before, first = None, None, 0
+    for block in table.blocks():
+        for number, (bad, what) in enumerate(islice(checks(block), before)):
+            if bad.any():
+                row = int(bad.argmax())
+                error, before = RowError(what(row), first + row, where), number
+                break
+        first += len(block)
+    if error:
+        raise error
+
+
 def _check_values(name: str, table: Table, where: str) -> None:
     """Check that no number is infinite and that no text is missing."""
-    for column, spec in TABLES[name].items():
-        if spec.dtype == "float64":
-            numbers = table[column]
-            refuse(np.abs(numbers) > MAX_EXACT, lambda row: f"{column} is {numbers[row]:g}", where)  # noqa: B023
-        elif spec.dtype == "str":
-            refuse(missing(table.raw(column)), lambda row: f"{column} is missing", where)  # noqa: B023
+
+    def checks(block: Table) -> Iterator[Refusal]:
+        for column, spec in TABLES[name].items():
+            if spec.dtype == "float64":
+                numbers = block[column]
+                yield np.abs(numbers) > MAX_EXACT, lambda row: f"{column} is {numbers[row]:g}"  # noqa: B023
+            elif spec.dtype == "str":
+                yield block.missing(column), lambda row: f"{column} is missing"  # noqa: B023
+
+    _refuse_in_blocks(table, checks, where)
 
 
 def _check_jobs(jobs: Table, facts: Facts, where: str) -> None:
@@ -140,61 +164,58 @@ def _check_counts(jobs: Table, counts: Mapping[str, int], folder: Path) -> None:
 
 def _check_allocations(rows: Table, jobs: Table, facts: Facts, folder: Path) -> None:
     where, cores = _path(folder, "allocations"), facts.cores
-    job = _rows_of(rows, jobs, where)
-    first, count, held = (rows[name] for name in ("node", "count", "cores"))
-    since, until = rows["start"], rows["end"]
-
-    def name(row: int) -> str:
-        return _job(rows, row)
-
-    def span(row: int) -> str:
-        return f"{name(row)} holds nodes from {since[row]:.15g} to {until[row]:.15g} s"
-
-    outside = (first < 0) | (count < 1) | (count > len(cores)) | (first > len(cores) - count)
-    refuse(
-        outside,
-        lambda row: f"{name(row)} holds {count[row]:,} nodes from number {first[row]:,}, the run has {len(cores):,}",
-        where,
-    )
-    fewest = _fewest(cores, first, count)
-    refuse(
-        (held < 1) | (held > fewest),
-        lambda row: f"{name(row)} holds {held[row]:,} cores per node on nodes with {fewest[row]:,}",
-        where,
-    )
-    refuse(np.isnan(since), lambda row: f"start of the allocation of {name(row)} is missing", where)
-    refuse(until < since, span, where)
-    begin, end = (jobs[column][job] for column in ("start", "end"))
-    earlier = jobs["restarts"][job] > 0  # the job may have held nodes before its last start
-    refuse(np.isnan(begin) & ~earlier, lambda row: f"{name(row)} holds nodes, but has no start in jobs.parquet", where)
-    missing = np.isnan(until) & ~np.isnan(end)
-    refuse(missing, lambda row: f"end of the allocation of {name(row)} is missing", where)
-    early, late = (since < begin - facts.tolerance_s) & ~earlier, until > end + facts.tolerance_s
-    refuse(early | late, lambda row: f"{span(row)}, but runs from {begin[row]:.15g} to {end[row]:.15g} s", where)
-    if len(rows):
-        _check_all_hold_nodes(jobs, job, folder)
-        _check_held_throughout(rows, jobs, job, facts, folder)
-    if facts.imported:  # jobs of other programs may share a node, which counts whole for each, with a warning
-        return
-    until = np.where(np.isnan(until), np.inf, until) - facts.tolerance_s
-    _check_no_core_twice(rows, since, until, cores, where)
-
-
-def _check_all_hold_nodes(jobs: Table, job: IntArray, folder: Path) -> None:
-    """Check that each job with a positive run time has an allocation."""
-    holds = np.bincount(job, minlength=len(jobs)) > 0
-    what = "runs, but holds no nodes in allocations.parquet"
-    refuse((jobs["end"] > jobs["start"]) & ~holds, lambda row: f"{_job(jobs, row)} {what}", _path(folder, "jobs"))
-
-
-def _check_held_throughout(rows: Table, jobs: Table, job: IntArray, facts: Facts, folder: Path) -> None:
-    """Check that the first allocation of each job begins with the job, and that the last one ends with it."""
     start, end = jobs["start"], jobs["end"]
-    first, last = np.full(len(jobs), np.inf), np.full(len(jobs), -np.inf)
-    np.minimum.at(first, job, rows["start"])
-    np.maximum.at(last, job, np.where(np.isnan(rows["end"]), np.inf, rows["end"]))
-    once = jobs["restarts"] == 0  # else `start` is that of the last run
+    restarted = jobs["restarts"] > 0  # the job may have held nodes before its last start
+    earliest, latest = np.full(len(jobs), np.inf), np.full(len(jobs), -np.inf)
+
+    def checks(block: Table) -> Iterator[Refusal]:
+        def name(row: int) -> str:
+            return _job(block, row)
+
+        def span(row: int) -> str:
+            return f"{name(row)} holds nodes from {since[row]:.15g} to {until[row]:.15g} s"
+
+        job = block.rows_in("job_id", jobs) if len(block) else np.empty(0, dtype=np.int64)
+        yield job < 0, lambda row: f"{name(row)} is not in jobs.parquet"
+        first, count, held = (block[name] for name in ("node", "count", "cores"))
+        since, until = block["start"], block["end"]
+        yield (
+            (first < 0) | (count < 1) | (count > len(cores)) | (first > len(cores) - count),
+            lambda row: (
+                f"{name(row)} holds {count[row]:,} nodes from number {first[row]:,}, the run has {len(cores):,}"
+            ),
+        )
+        fewest = _fewest(cores, first, count)
+        yield (
+            (held < 1) | (held > fewest),
+            lambda row: f"{name(row)} holds {held[row]:,} cores per node on nodes with {fewest[row]:,}",
+        )
+        yield np.isnan(since), lambda row: f"start of the allocation of {name(row)} is missing"
+        yield until < since, span
+        begin, stop, earlier = start[job], end[job], restarted[job]
+        yield np.isnan(begin) & ~earlier, lambda row: f"{name(row)} holds nodes, but has no start in jobs.parquet"
+        yield np.isnan(until) & ~np.isnan(stop), lambda row: f"end of the allocation of {name(row)} is missing"
+        yield (
+            ((since < begin - facts.tolerance_s) & ~earlier) | (until > stop + facts.tolerance_s),
+            lambda row: f"{span(row)}, but runs from {begin[row]:.15g} to {stop[row]:.15g} s",
+        )
+        np.minimum.at(earliest, job, since)
+        np.maximum.at(latest, job, np.where(np.isnan(until), np.inf, until))
+
+    _refuse_in_blocks(rows, checks, where)
+    if len(rows):
+        _check_held_throughout(jobs, earliest, latest, facts, folder)
+    if not facts.imported:  # jobs of other programs may share a node, which counts whole for each, with a warning
+        _check_no_core_twice(rows, facts.tolerance_s, cores, where)
+
+
+def _check_held_throughout(jobs: Table, first: FloatArray, last: FloatArray, facts: Facts, folder: Path) -> None:
+    """Check that each job that ran has an allocation, of which the first begins and the last ends with the job."""
+    start, end, where = jobs["start"], jobs["end"], _path(folder, "jobs")
     held = np.isfinite(first)
+    what = "runs, but holds no nodes in allocations.parquet"
+    refuse((end > start) & ~held, lambda row: f"{_job(jobs, row)} {what}", where)
+    once = jobs["restarts"] == 0  # else `start` is that of the last run
     short = (held & once & (first > start + facts.tolerance_s)) | (held & (last < end - facts.tolerance_s))
     refuse(
         short,
@@ -202,7 +223,7 @@ def _check_held_throughout(rows: Table, jobs: Table, job: IntArray, facts: Facts
             f"{_job(jobs, row)} runs from {start[row]:.15g} to {end[row]:.15g} s, but holds nodes "
             f"from {first[row]:.15g} to {last[row]:.15g} s in allocations.parquet"
         ),
-        _path(folder, "jobs"),
+        where,
     )
 
 
@@ -343,45 +364,67 @@ def _fewest(cores: IntArray, first: IntArray, count: IntArray) -> IntArray:
 # -- cores held twice --------------------------------------------------------------------------------------------------
 
 
-def _check_no_core_twice(rows: Table, since: FloatArray, until: FloatArray, cores: IntArray, where: str) -> None:
+def _check_no_core_twice(rows: Table, tolerance_s: float, cores: IntArray, where: str) -> None:
     """Check that simultaneous jobs on a node hold at most its cores, and different CPUs."""
-    held = rows["cores"]
     masks = None if rows.equal("cpus", "").all() else _Masks(rows, where)
-    for row, node in _by_node(rows["node"], rows["count"], since, until, len(cores)):
+    for inside, held, row, node in _by_node(rows.without("job_id", "cpus"), tolerance_s, len(cores)):
+        since, until = held["start"], _until(held, tolerance_s)
         overlap = (node[1:] == node[:-1]) & (until[row[:-1]] > since[row[1:]])
         if not overlap.any():
             continue
         is_shared = np.zeros(len(cores), dtype=bool)
         is_shared[node[1:][overlap]] = True
         row, node = row[is_shared[node]], node[is_shared[node]]
-        used, event = _sweep(node, since[row], until[row], held[row])
+        since, until, weight, row = since[row], until[row], held["cores"][row], inside[row]
+        used, event = _sweep(node, since, until, weight)
         beyond = np.flatnonzero(used > cores[node[event]])
         if len(beyond):
             at = event[beyond[0]]
-            others = used[beyond[0]] - held[row[at]]
-            takes = f"takes {held[row[at]]:,} of {cores[node[at]]:,} cores of node number {node[at]:,}"
-            what = f"{takes} at {since[row[at]]:.15g} s, while other jobs hold {others:,}"
-            raise _error(rows, int(row[at]), what, where)
+            others = used[beyond[0]] - weight[at]
+            takes = f"takes {weight[at]:,} of {cores[node[at]]:,} cores of node number {node[at]:,}"
+            raise _error(rows, int(row[at]), f"{takes} at {since[at]:.15g} s, while other jobs hold {others:,}", where)
         if masks:
             masks.check(row, node, since, until)
 
 
-def _by_node(
-    first: IntArray, count: IntArray, since: FloatArray, until: FloatArray, total: int
-) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield (row, node) of all nodes of all allocations with a positive duration, by node and start, in blocks."""
-    lasting = np.flatnonzero(until > since)
-    if (np.diff(since[lasting]) < 0).any():
-        lasting = lasting[np.argsort(since[lasting], kind="stable")]
-    blocks = max(math.ceil(total / BLOCK_NODES), math.ceil(int(count[lasting].sum()) / BLOCK_ROWS))
-    for low, high in pairwise(np.linspace(0, total, blocks + 1).astype(np.int64).tolist()):
-        inside = lasting[(first[lasting] < high) & (first[lasting] + count[lasting] > low)]
-        begin = np.maximum(first[inside], low)
-        many = np.minimum(first[inside] + count[inside], high) - begin
-        offset = (begin - low - (np.cumsum(many) - many)).astype(np.int32)
-        node = (np.arange(int(many.sum()), dtype=np.int32) + np.repeat(offset, many)).astype(np.uint16)
-        order = np.argsort(node, kind="stable")  # numpy uses a radix sort for 16 bits
-        yield np.repeat(inside, many)[order], node[order].astype(np.int64) + low
+def _until(rows: Table, tolerance_s: float) -> FloatArray:
+    """Return the ends of allocations, before which others on their nodes do not start, s."""
+    until = rows["end"]
+    return np.where(np.isnan(until), np.inf, until) - tolerance_s
+
+
+def _by_node(rows: Table, tolerance_s: float, total: int) -> Iterator[tuple[IntArray, Table, IntArray, IntArray]]:
+    """Yield all nodes of all allocations with a positive duration, by node and start, in blocks of nodes.
+
+    A block is the numbers of its rows, these rows by start, and for each node the row among these and the node.
+    """
+    lasting = [_until(block, tolerance_s) > block["start"] for block in rows.blocks()]
+    many = sum(int(block["count"][long].sum()) for block, long in zip(rows.blocks(), lasting, strict=True))
+    blocks = max(math.ceil(total / BLOCK_NODES), math.ceil(many / BLOCK_ROWS))
+    bounds = np.unique(np.linspace(0, total, blocks + 1).astype(np.int64))
+    parts: list[list[IntArray]] = [[] for _ in bounds[1:]]
+    kind, before = np.min_scalar_type(len(rows)), 0
+    for block, long in zip(rows.blocks(), lasting, strict=True):
+        row = np.flatnonzero(long)
+        first = np.searchsorted(bounds, block["node"][row], side="right") - 1
+        end = np.searchsorted(bounds, (block["node"] + block["count"])[row])
+        which, number = expanded(first, end - first)
+        order = np.argsort(number.astype(np.uint16), kind="stable")  # numpy uses a radix sort for 16 bits
+        ends = np.searchsorted(number[order], np.arange(1, len(parts)))
+        for part, some in zip(parts, np.split((row[which[order]] + before).astype(kind), ends), strict=False):
+            part.append(some)
+        before += len(block)
+    for part, (low, high) in zip(parts, pairwise(bounds.tolist()), strict=True):
+        inside = np.concatenate(part)
+        part.clear()
+        held = rows.take(inside)
+        order = np.argsort(held["start"], kind="stable")
+        inside, held = inside[order], held.take(order)
+        begin = np.maximum(held["node"], low)
+        many = np.minimum(held["node"] + held["count"], high) - begin
+        row, node = expanded(begin - low, many)
+        order = np.argsort(node.astype(np.uint16), kind="stable")
+        yield inside, held, row[order], node[order] + low
 
 
 def _sweep(node: IntArray, since: FloatArray, until: FloatArray, weight: IntArray) -> tuple[IntArray, IntArray]:
@@ -413,7 +456,7 @@ class _Masks:
         )
 
     def check(self, row: IntArray, node: IntArray, since: FloatArray, until: FloatArray) -> None:
-        """Check that no CPU of `node` is in the masks of two simultaneous allocations of `row`."""
+        """Check that no CPU of each `node` is in the masks of two simultaneous allocations of `row`."""
         codes = self._codes[row]
         cpus = [self._cpus[code] for code in codes.tolist()]
         many = np.array([len(mask) for mask in cpus], dtype=np.int64)
@@ -422,7 +465,7 @@ class _Masks:
         if not len(cpu):
             return
         unit = node[index] * (int(cpu.max()) + 1) + cpu
-        used, event = _sweep(unit, since[row[index]], until[row[index]], np.ones(len(unit), dtype=np.int64))
+        used, event = _sweep(unit, since[index], until[index], np.ones(len(unit), dtype=np.int64))
         twice = np.flatnonzero(used > 1)
         if len(twice):
             at = event[twice[0]]

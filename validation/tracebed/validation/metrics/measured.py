@@ -144,8 +144,8 @@ def lost_capacity(busy: Steps, demand: Steps, capacity: int, start: float, end: 
 
 def last_instant(run: Run) -> float:
     """Return the last instant recorded in the run, s after the first submission."""
-    jobs, rows = run.table("jobs"), run.table("allocations")
-    times = [jobs["submit"], jobs["start"], jobs["end"], rows["start"], rows["end"]]
+    columns = {"jobs": ("submit", "start", "end"), "allocations": ("start", "end")}
+    times = (block[name] for table, names in columns.items() for block in run.table(table).blocks() for name in names)
     last = max((float(np.nanmax(t)) for t in times if not np.isnan(t).all()), default=0.0)
     return last - origin(run)
 
