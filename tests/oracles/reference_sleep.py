@@ -74,7 +74,8 @@ class _Sleeping(_Reference):
             self.switch_off()
         jobs_left = self.to_come or self.queue or any(run.job.id >= 0 for run in self.running)
         due = [node.idle_since + self.idle_s for node in self.node if node.idle_since is not None]
-        due = [at for at in due if at > self.now or not self.begun] if jobs_left else []
+        if not jobs_left or (self.begun and due and min(due) <= self.now):
+            due = []  # those that stay on for a job, and the later ones, are looked at again at the next event
         self.begun = True
         return super().arrivals() + [run.end for run in self.running] + due
 

@@ -592,10 +592,10 @@ def test_a_journal_that_cannot_grow_ends_the_replay(tmp_path: Path, room: int, b
 
 
 def test_a_run_that_cannot_be_saved_keeps_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(table: Any, path: Path, **options: Any) -> None:
+    def full(writer: Any, table: Any, rows: int) -> None:
         raise OSError("error while writing: no space left on device")  # as pyarrow raises it: without errno
 
-    monkeypatch.setattr("pyarrow.parquet.write_table", full)
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", full)
     with pytest.raises(InputError, match=r"while writing: no space left.*`tracebed replay --recover .*run\.partial-"):
         replay(workload(3), virtual(4), "fcfs", tmp_path / "run", **replaying(2000.0))
     [left] = working_folders(tmp_path)

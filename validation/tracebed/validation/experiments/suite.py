@@ -368,6 +368,7 @@ def cases_of(suite: Suite, predictions: Predictions, folder: Path) -> dict[str, 
 def replayed(suite: Suite, case: str, folder: Path) -> dict[str, Run]:
     """Return name -> run of the repetitions of a case that are done, in the order of execution."""
     assert suite.campaign is not None
-    slots = [slot for slot in store.read_plan(folder / store.REAL)["order"] if slot.cell == case]
+    order = store.read_plan(folder / store.REAL)["order"] if store.has_replays(folder) else ()
+    slots = [slot for slot in order if slot.cell == case]
     runs = {Path(slot.folder).name: store.run_of(slot, folder / store.REAL) for slot in slots}
     return {name: run for name, run in runs.items() if run is not None}
