@@ -340,10 +340,6 @@ def named_on(page: str) -> Callable[[Path], None]:
     return write
 
 
-def best_fit(path: Path) -> None:
-    path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
-
-
 FIXTURES: dict[str, Callable[[Path], None]] = {
     "RICC-2010-2.swf.gz": lambda path: logs.ricc_log(path, 200),
     "cori-knl": cori,
@@ -359,7 +355,8 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "sweep.yaml": of_page("pictures"),
     **{f"v{number}.yaml": version for number in range(1, 6)},
     "runs": runs,
-    "bestfit.py": best_fit,
+    "bestfit.py": named_on("how-to/write-a-policy"),
+    "admit.py": named_on("how-to/write-a-policy"),
     "asleep.yaml": named_on("reference/power"),
     "nights.yaml": named_on("reference/power"),
     "inertial.yaml": named_on("reference/power"),

@@ -425,7 +425,7 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "write-a-polic
 
 def test_the_policy_of_the_guide_installs_from_its_own_package_and_runs(tmp_path: Path) -> None:
     files = packages.files_of(GUIDE)
-    assert set(files) == {"bestfit.py", "pyproject.toml"}
+    assert set(files) == {"bestfit.py", "admit.py", "pyproject.toml"}
     site = packages.install(tmp_path / "guide", files)
 
     jobs = [rigid(0, 0, 3, 10), rigid(1, 1, 4, 10), rigid(2, 2, 1, 30), rigid(3, 3, 1, 5)]

@@ -38,6 +38,8 @@ def test_a_policy_of_a_file_simulates_as_its_class(file: Path, workload: tb.Work
     run = tb.simulate(workload, "best/bestfit.py:BestFit", policy_parameters={"patience_s": "60"})
     policy = registry.load(f"{file}:BestFit", {"patience_s": 60})
     check_policy(type(policy), cases=12)
+    file.with_name("admit.py").write_text(packages.files_of(GUIDE)["admit.py"])
+    check_policy(type(registry.load("best/admit.py:Admit", {})), cases=12)
     assert run.jobs.equals(tb.simulate(workload, policy).jobs)
     assert re.fullmatch(r"BestFit@[0-9a-f]{12}", run.info.policy)
     assert run.info.policy_parameters == {"patience_s": 60.0}
