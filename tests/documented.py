@@ -143,22 +143,6 @@ def spare(path: Path) -> None:
     path.write_text("groups:\n  spare: {nodes: 'node[61-64]', cores: 48, emulated: true}\n")
 
 
-def grid(path: Path) -> None:
-    """Write a small experiment with simulated cells."""
-    path.write_text(
-        "about: a small one\n"
-        "workloads: {drawn: {model: cirne, options: {jobs: 40, nodes: 16}}}\n"
-        "malleable: {shares: [0, 0.2]}\n"
-        "policies: [easy, pref]\n"
-        "seeds: 1\n"
-    )
-
-
-def emulated(path: Path) -> None:
-    """Write an inventory of 16 emulated nodes."""
-    path.write_text("groups:\n  many: {nodes: 'n[1-16]', cores: 1, emulated: true}\n")
-
-
 def policies(path: Path) -> None:
     """Write the folder of an experiment with two policies, without the plan of its replays."""
     campaign(path)
@@ -346,9 +330,9 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "exports": sacct,
     "accounting": accounting,
     "spare.yaml": spare,
-    "grid.yaml": grid,
+    "grid.yaml": named_on("how-to/grid"),
     "gain": policies,
-    "emulated-16.yaml": emulated,
+    "emulated-16.yaml": named_on("how-to/grid"),
     "real.yaml": repeated,
     "accuracy.yaml": accuracy,
     "busy.yaml": of_page("perturbations"),
