@@ -81,7 +81,8 @@ def score(
     """Score `entries` (files) on the data sets `only` (`dataset=NAME[,NAME]`; empty: all); write scores and pages.
 
     With `stored`, the scores are those in the output folder. `sources` are folders with local copies of data sets. The
-    baseline of `gating` is a board that is extended, and written if it is to be updated.
+    baseline of `gating` is a board that is extended, and written if it is to be updated. The status is that of wrong
+    usage if a simulator of `entries` failed.
     """
     baseline = gating.baseline
     if baseline is not None and baseline.name != tb.BOARD_FILE:
@@ -89,6 +90,7 @@ def score(
     if baseline is None and gating.update_baseline is not None:
         raise InputError("--update-baseline is given without a baseline", hint="name its file with --baseline")
     earlier = tb.Board.load(baseline) if baseline is not None else None
+    own: set[str] = set()
     if stored:
         found, missing = tb.Board.load(folder / tb.BOARD_FILE), dict[str, str]()
     else:
@@ -97,6 +99,7 @@ def score(
         if wanted:
             raise InputError(f"--only {min(wanted)}=... does not apply with --board", hint="use --only dataset=NAME")
         given = tb.board_entries(entries)
+        own = {name for file in given[1:] for of_data in file.entries.values() for name in of_data}
         with locked_folder(folder, "board"):
             found, missing = tb.build_board(
                 folder, sources, given, names, lambda name: emit(f"scoring {name}"), earlier
@@ -112,7 +115,9 @@ def score(
     else:
         _show(found)
         click.echo(f"\npage: {folder / 'board.html'}")
-    return ExitCode.OK if baseline is None or earlier is None else _update(earlier, found, baseline, gating, as_json)
+    status = ExitCode.OK if baseline is None or earlier is None else _update(earlier, found, baseline, gating, as_json)
+    fails = any(own & facts.failed.keys() for facts in found.datasets.values())
+    return ExitCode.USAGE if fails and status is ExitCode.OK else status
 
 
 def _update(before: tb.Board, after: tb.Board, baseline: Path, gating: Gating, as_json: bool) -> ExitCode:
