@@ -228,6 +228,11 @@ def test_a_log_without_starts_or_of_one_job_is_an_error(conf: Path) -> None:
         of_rows(conf, (0, 10, 20, 60))
 
 
+def test_a_slurm_conf_in_place_of_the_log_is_an_error_that_says_the_order(conf: Path, call: Call) -> None:
+    status, _, err = call("whatif", str(conf), "log.parquet")
+    assert status == ExitCode.USAGE and "the log comes first: whatif LOG slurm.conf" in err
+
+
 # -- the answers
 
 

@@ -661,6 +661,10 @@ def test_a_machine_without_slurm_is_an_error(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.delenv("SLURM_CONF", raising=False)
     with pytest.raises(InputError, match="scontrol is not installed"):
         tb.forecast(None, log_of())
+    write_program(tmp_path / "scontrol", "#!/bin/sh\necho no answer >&2\nexit 1\n")
+    with pytest.raises(TestbedError, match="no answer") as error:
+        tb.forecast(None, log_of())
+    assert error.value.hint is not None and error.value.hint.endswith("or name a folder with their outputs")
 
 
 # -- recorded states --------------------------------------------------------------------------------------------------

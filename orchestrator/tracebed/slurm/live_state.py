@@ -21,7 +21,8 @@ def ask() -> dict[str, str]:
     for name, command in COMMANDS.items():
         try:
             texts[name] = run(*command, environment=environment)
-        except (InputError, TestbedError):
+        except (InputError, TestbedError) as error:
             if name not in OPTIONAL:
-                raise
+                hint = error.hint or "use a machine on which Slurm's commands answer, or name a folder with their outputs"
+                raise type(error)(error.what, where=error.where, hint=hint) from error
     return texts

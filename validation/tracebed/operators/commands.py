@@ -168,6 +168,8 @@ def whatif(
       tracebed whatif sacct.txt slurm.conf --set bf_interval=120 -o whatif
       tracebed whatif sacct.txt slurm.conf --malleable share=0.3 -o answer
     """
+    if log.suffix == ".conf":
+        raise InputError("is named as the log", where=str(log), hint="the log comes first: whatif LOG slurm.conf")
     if len(files) > 1 and "names" not in reading.keep:
         emit(
             "accounts and users of Slurm's database are matched by name: give --keep names if LOG is an export of sacct"
