@@ -17,7 +17,7 @@ import tracebed.api as tb
 from tests.executables import write_program
 from tests.oracles import slurm_forecasts
 from tracebed.cli import tracebed
-from tracebed.ground.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError, TestbedError
 from tracebed.slurm.live_state import ask
 from tracebed.slurm.scontrol import records, shares, task_numbers
 from tracebed.slurm.simulation.run_times import KILLED, Draws, RunTimes

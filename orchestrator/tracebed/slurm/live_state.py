@@ -11,6 +11,7 @@ from tracebed.slurm.state import COMMANDS, OPTIONAL
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SLURM_CONF", "SLURM_JWT", "TZ")
 """Environment variables of the commands."""
+ELSEWHERE = "use a machine on which Slurm's commands answer, or name a folder with their outputs"
 
 
 def ask() -> dict[str, str]:
@@ -23,6 +24,5 @@ def ask() -> dict[str, str]:
             texts[name] = run(*command, environment=environment)
         except (InputError, TestbedError) as error:
             if name not in OPTIONAL:
-                hint = error.hint or "use a machine on which Slurm's commands answer, or name a folder with their outputs"
-                raise type(error)(error.what, where=error.where, hint=hint) from error
+                raise type(error)(error.what, where=error.where, hint=error.hint or ELSEWHERE) from error
     return texts
