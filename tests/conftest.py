@@ -96,32 +96,21 @@ def container_engine() -> Iterator[str]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+def _skip_if_hung(item: pytest.Item) -> Generator[None, object, object]:
     """Skip the rest of a failed test whose container engine hangs: no request of a client may lead to that."""
     try:
         return (yield)
     except Exception as error:
-        _skip_if_hung(item, error)
+        address = getattr(item, "funcargs", {}).get("container_engine")
+        if address is not None and "TRACEBED_TEST_ENGINE" not in os.environ:  # the engine is the tests' own
+            from tests.servers import dockerd
+
+            if stacks := dockerd.hung(address):
+                pytest.skip(f"the container engine hangs ({stacks} has its stacks); the test had failed: {error!r}")
         raise
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Do the same where the end of such a test fails."""
-    try:
-        return (yield)
-    except Exception as error:
-        _skip_if_hung(item, error)
-        raise
-
-
-def _skip_if_hung(item: pytest.Item, error: Exception) -> None:
-    address = getattr(item, "funcargs", {}).get("container_engine")
-    if address is not None and "TRACEBED_TEST_ENGINE" not in os.environ:  # the engine is the tests' own
-        from tests.servers import dockerd
-
-        if stacks := dockerd.hung(address):
-            pytest.skip(f"the container engine hangs ({stacks} has its stacks); the test had failed: {error!r}")
+pytest_runtest_call = pytest_runtest_teardown = _skip_if_hung
 
 
 @pytest.fixture
