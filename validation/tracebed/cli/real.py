@@ -90,7 +90,7 @@ def _replay(suite: tb.Suite, forecast: tb.SuiteForecast, folder: Path) -> list[t
     with progress(f"replaying {suite.file.name}", total=forecast.to_replay) as bar:
 
         def show(done: float, attempt: tb.Attempt | None) -> None:
-            bar.update(done)
+            bar.update(min(done, forecast.to_replay))  # repetitions that replace excluded ones come in addition
             if attempt is not None and attempt.error:
                 warn(f"{attempt.cell}, repetition {attempt.number}: {attempt.error}")
 
