@@ -127,7 +127,7 @@ def test_ignored_records_are_counted(log: Path) -> None:
     [step, *_] = read(log, LOG).provenance.steps
     assert step.counts == {
         "jobs of unknown size": 2,
-        "records with times without a time zone, taken as UTC (--time-zone ZONE sets the zone)": 3,
+        "records with times without a time zone, taken as UTC (convert --time-zone ZONE sets the zone)": 3,
         "records of other kinds, left out": 1,
         "records of whole job arrays, left out (tasks have their own records)": 1,
         "jobs still queued at the end of the log, left out": 1,

@@ -181,7 +181,7 @@ def test_no_number_of_python_alone_is_read_from_an_swf(number: str, call: Callab
 
 
 def test_no_time_zone_of_a_log_is_assumed_in_silence(call: Callable[..., Any]) -> None:
-    says = "records with times without a time zone, taken as UTC (--time-zone ZONE sets the zone) (10 times)"
+    says = "records with times without a time zone, taken as UTC (convert --time-zone ZONE sets the zone) (10 times)"
     assert says in call("convert", LOG, "-o", "w.parquet")[2]
     assert read_workload("w.parquet").provenance.time_zone == "UTC"
     assert "UTC" not in call("convert", LOG, "--time-zone", "Europe/Berlin", "--replace", "-o", "w.parquet")[2]

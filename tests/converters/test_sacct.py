@@ -117,7 +117,7 @@ def test_rows_become_jobs(log: Path) -> None:
     assert jobs.loc["1", "user"].startswith("user-") and jobs.loc["1", "user"] != jobs.loc["1", "group"]
     assert workload.provenance.system == System(name="blue")
     [read_step, *_] = workload.provenance.steps
-    assumed = "records with times without a time zone, taken as UTC (--time-zone ZONE sets the zone)"
+    assumed = "records with times without a time zone, taken as UTC (convert --time-zone ZONE sets the zone)"
     parts = "components of heterogeneous jobs, which become jobs of their own"
     array = "tasks of an array that did not start, one job for all of them"
     assert read_step.counts == {"rows of job steps, left out": 2, parts: 2, assumed: 10, SPREAD: 1, array: 1}

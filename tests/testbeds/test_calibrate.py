@@ -358,7 +358,7 @@ def test_an_invalid_file_is_an_error_with_its_line(old: str, new: str, message: 
     text = calibration().text
     assert old in text
     path.write_text(text.replace(old, new))
-    with pytest.raises(InputError, match="tracebed nodes calibrate") as caught:
+    with pytest.raises(InputError, match=r"tracebed nodes calibrate|did you mean duty\?") as caught:
         Calibration.load(path)
     assert message in str(caught.value)
     line = text[: text.index(old)].count("\n") + 1

@@ -131,11 +131,16 @@ def unknown(noun: str, name: Any, known: list[str]) -> InputError:
     """Return the error for an unknown name, with the most similar known name as a hint."""
     if not known:
         return InputError(f"unknown {noun} {name!r}", hint="none is installed")
+    hint = " ".join(filter(None, [proposal(name, known), f"one of {', '.join(known)}"]))
+    return InputError(f"unknown {noun} {name!r}", hint=hint)
+
+
+def proposal(name: Any, known: Iterable[str]) -> str | None:
+    """Return the hint that names the most similar of the `known` names; None: none is similar."""
     import difflib
 
-    near = difflib.get_close_matches(str(name), known, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return InputError(f"unknown {noun} {name!r}", hint=f"{hint}one of {', '.join(known)}")
+    near = difflib.get_close_matches(str(name), [*known], 1)
+    return f"did you mean {near[0]}?" if near else None
 
 
 def one_of(noun: str, name: Any, known: Iterable[str]) -> None:

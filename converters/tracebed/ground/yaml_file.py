@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, RootModel, ValidationError
 
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import read_text
-from tracebed.ground.registry import unknown
+from tracebed.ground.registry import proposal
 
 Model = TypeVar("Model", bound=BaseModel)
 FileName = Annotated[str, Field(min_length=1)]
@@ -199,8 +199,8 @@ class YamlFile:
             return model.model_validate(self.raw)
         except ValidationError as error:
             first = invalid(error, self.raw)
-            known = _known_keys(model, first.path) if first.what.endswith("unknown key") else []
-            hint = unknown("key", first.path[-1], known).hint if known else None
+            is_key = first.what.endswith("unknown key")
+            hint = proposal(first.path[-1], _known_keys(model, first.path)) if is_key else None
             raise self.error(first.what, *first.path, hint=hint) from error
 
     def part(self, *loc: int | str, hint: str | None = None) -> YamlFile:

@@ -58,7 +58,7 @@ def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple
 
 PARQUET_HINT = "download it again"
 
-ASSUMED_UTC = "records with times without a time zone, taken as UTC (--time-zone ZONE sets the zone)"
+ASSUMED_UTC = "records with times without a time zone, taken as UTC (convert --time-zone ZONE sets the zone)"
 CSV_TYPES = {
     "number": pa.float64(),
     "time": pa.timestamp("us"),

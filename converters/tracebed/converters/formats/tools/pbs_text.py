@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracebed.converters.formats.tools.files import MAX_LINE, Input, bad_line, too_long
+from tracebed.converters.formats.tools import files as input_files
+from tracebed.converters.formats.tools.files import Input, bad_line, too_long
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray
 from tracebed.ground.errors import InputError
 
@@ -114,14 +115,14 @@ def _texts(file: Input) -> Iterator[tuple[int, bytes]]:
             both = rest + read
             cut = both.rfind(b"\n") + 1 if more else len(both)
             text, rest = both[:cut], both[cut:]
-            if text.find(b"\n") >= MAX_LINE:
+            if text.find(b"\n") >= input_files.MAX_LINE:
                 raise too_long(f"{file.where}:{number}")
             if text:
                 lines = text.count(b"\n")
                 text = text if number > 1 else text.removeprefix(b"\xef\xbb\xbf")
                 yield number, text if text.isascii() else text.decode("utf-8", "replace").encode()
                 number += lines
-            if len(rest) > MAX_LINE:
+            if len(rest) > input_files.MAX_LINE:
                 raise too_long(f"{file.where}:{number}")
 
 
