@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracebed.ground import parquet_file
 from tracebed.ground import table as tables
+from tracebed.ground.parquet_file import read_frame
 from tracebed.ground.table import Table
 
 numbers = st.lists(st.floats(allow_infinity=False) | st.just(float("nan")))
@@ -94,6 +98,27 @@ def test_columns_of_few_values_are_packed() -> None:
     kept = [table.packed().kept(name) for name in table]
     assert [column.numbers.dtype for column in kept] == [np.int8, np.int32, np.int8]
     assert not isinstance(Table({"t": np.arange(many) + 0.5}).packed().kept("t"), tables.Packed)
+
+
+def test_a_large_file_has_the_frame_of_a_small_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {
+        "whole": pa.array([1, 2, 3]),
+        "some": pa.array([1, None, 3]),
+        "time": pa.array([1.0, None, 2.5]),
+        "is_late": pa.array([True, False, True]),
+        "is_known": pa.array([True, None, False]),
+        "text": pa.array(["a", "b", "a"]),
+        "word": pa.array(["a", None, "b"]),
+        "coded": pa.array(["a", "b", "a"]).dictionary_encode(),
+        "day": pa.array([0, 1, None], pa.timestamp("s")),
+        "small": pa.array([1, 2, 3], pa.int8()),
+    }
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table(columns), path)
+    small = read_frame(path, hint="")
+    for module in (tables, parquet_file):
+        monkeypatch.setattr(module, "PACKED_FROM", 1)
+    pd.testing.assert_frame_equal(read_frame(path, hint=""), small)
 
 
 def test_a_table_cannot_be_written_to_and_its_frame_is_copied_before_a_write() -> None:

@@ -252,11 +252,13 @@ class Table:
         if self._whole is None:
             import pandas as pd
 
-            columns = {
-                name: values if isinstance(values, np.ndarray) else pd.array(values, dtype="str")
-                for name in self._columns
-                for values in [self.raw(name)]
-            }
+            columns = {}
+            for name in self._columns:
+                values = self.raw(name)
+                if not isinstance(values, np.ndarray):  # `Texts`, or what Arrow has besides, such as truth values
+                    is_text = str(values.type) in ("string", "large_string")
+                    values = pd.array(values, dtype="str") if is_text else values.to_pandas()
+                columns[name] = values
             self._whole = pd.DataFrame(columns, copy=False)
         return self._whole.copy(deep=False)
 
