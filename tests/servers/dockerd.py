@@ -54,24 +54,31 @@ def engine(*more: str, alone: bool = True) -> Iterator[str]:
         alone: whether the engine has a network of its own, in which this machine reaches it by its socket only.
     """
     folder = Path(tempfile.mkdtemp(prefix="tracebed-dockerd-"))  # short, for the paths of sockets
-    log = folder / "dockerd.log"
     address = f"unix://{folder}/docker.sock"
     command = [*(ALONE if alone else ()), "dockerd", "-H", address]
     command += ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
     command += ["-p", f"{folder}/dockerd.pid", "--bridge", "none", *more]
+    with serving(command, address, folder, {**os.environ, "PATH": SEARCHED}):
+        yield address
+
+
+@contextlib.contextmanager
+def serving(command: list[str], address: str, folder: Path, environment: dict[str, str]) -> Iterator[None]:
+    """Run an engine with the base image. At the end, its folder is removed."""
+    log = folder / "engine.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**os.environ, "PATH": SEARCHED},
-            preexec_fn=end_with_parent,
+            env=environment,
+            preexec_fn=_end_with_parent,
         )
     try:
-        await_engine(address, process, log)
+        _await_engine(address, process, log)
         load_base(address)
-        yield address
+        yield
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -79,7 +86,7 @@ def engine(*more: str, alone: bool = True) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
-            remove(folder)
+            _remove(folder)
 
 
 def hung(address: str, patience_s: float = GUARD_S) -> Path | None:
@@ -102,7 +109,7 @@ def hung(address: str, patience_s: float = GUARD_S) -> Path | None:
     return None
 
 
-def remove(folder: Path) -> None:
+def _remove(folder: Path) -> None:
     """Remove the folder of an engine, and what is mounted in it."""
     for mount in reversed(Path("/proc/mounts").read_text(encoding="utf-8").splitlines()):
         if mount.split()[1].startswith(f"{folder}/"):
@@ -110,12 +117,12 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def end_with_parent() -> None:
+def _end_with_parent() -> None:
     """Have the kernel end this process with the process that has started it."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 
 
-def await_engine(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _await_engine(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait for the socket of an engine that was started. Its `log` is the error if it ends."""
     end = time.monotonic() + GUARD_S
     while True:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socketserver
 import subprocess
 import tempfile
@@ -16,7 +15,6 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from tests.patience import GUARD_S
 from tests.servers import dockerd
 
 FILES = 16_384
@@ -43,33 +41,17 @@ def engine(containers: str = "", service: str = "", runtime: str = "runc") -> It
         runtime: the runtime of containers.
     """
     folder = Path(tempfile.mkdtemp(prefix="tracebed-podman-"))  # short, for the paths of sockets
-    log, address, settings = folder / "podman.log", f"unix://{folder}/podman.sock", folder / "containers.conf"
+    address, settings = f"unix://{folder}/podman.sock", folder / "containers.conf"
     settings.write_text(f'[containers]\n{containers}\n[engine]\nruntime = "{runtime}"\n{service}\n')
     podman = ["podman", "--root", f"{folder}/data", "--runroot", f"{folder}/run", "--tmpdir", f"{folder}/tmp"]
     podman += ["--cgroup-manager", "cgroupfs", "--events-backend", "file"]
     environment = {**os.environ, "PATH": dockerd.SEARCHED, "CONTAINERS_CONF": str(settings)}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*dockerd.ALONE, *LIMITED, *podman, "system", "service", "--time", "0", address],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            preexec_fn=dockerd.end_with_parent,
-        )
-    try:
-        dockerd.await_engine(address, process, log)
-        dockerd.load_base(address)
-        yield address
-    finally:
-        subprocess.run([*podman, "rm", "--all", "--force"], env=environment, capture_output=True, check=False)
-        process.send_signal(signal.SIGTERM)
+    command = [*dockerd.ALONE, *LIMITED, *podman, "system", "service", "--time", "0", address]
+    with dockerd.serving(command, address, folder, environment):
         try:
-            process.wait(GUARD_S)
+            yield address
         finally:
-            process.kill()
-            process.wait()
-            dockerd.remove(folder)
+            subprocess.run([*podman, "rm", "--all", "--force"], env=environment, capture_output=True, check=False)
 
 
 @contextlib.contextmanager

@@ -146,7 +146,6 @@ def checked_table(table: pd.DataFrame | pa.Table | Table, where: str | None) -> 
     result = Table({str(name): packed(column_in(table, name, where)) for name in names})
     _refuse(result, result.equal("job_id", ""), "job_id is missing", where)
     _refuse(result, np.isnan(result["submit_time"]), "submit_time is missing", where)
-    numeric = [name for name in result if name in SCHEMA and SCHEMA[name].dtype != "str"]
     for name in (
         "run_time",
         "time_limit",
@@ -157,9 +156,9 @@ def checked_table(table: pd.DataFrame | pa.Table | Table, where: str | None) -> 
         "state_mib",
         "memory_mib",
     ):
-        if name in numeric:
+        if name in result:
             _refuse(result, result[name] < 0, f"{name} is negative", where)
-    for name in numeric:
+    for name in [name for name in result if name in SCHEMA]:
         if SCHEMA[name].dtype == "float64":
             _refuse(result, np.abs(result[name]) > MAX_EXACT, f"{name} is infinite, or beyond 2^53", where)
         elif SCHEMA[name].dtype == "int64":

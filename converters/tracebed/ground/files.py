@@ -128,10 +128,10 @@ def locked_folder(path: Path, process: str) -> Iterator[None]:
         os.close(lock)
 
 
-def is_locked(folder: Path) -> bool:
-    """Return whether a process fills the output folder now (`locked_folder`)."""
+def is_locked(file: Path) -> bool:
+    """Return whether a process holds the lock of a file. No process does if the file is gone."""
     try:
-        with (folder / LOCK).open() as lock:
+        with file.open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

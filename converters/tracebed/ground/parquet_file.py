@@ -57,11 +57,11 @@ def read_packed(source: pa.NativeFile, *, where: str, hint: str) -> pa.Table | T
         file = pq.ParquetFile(source)
         names = file.schema_arrow.names
         if file.metadata.num_rows < PACKED_FROM or len({*names}) < len(names):
-            return read_table(source, where=where, hint=hint)
+            return _plain(_read(file, source, where))
         texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
         columns = {}
         for name in names:  # one after the other: the whole table may take several times the memory
-            whole = _read(source, where, [name], [name] if name in texts else []).column(0)
+            whole = _read(file, source, where, [name], [name] if name in texts else []).column(0)
             columns[name] = packed_arrow(whole)
             del whole
             release_memory()
@@ -76,17 +76,29 @@ def read_table(source: pa.NativeFile, *, where: str, hint: str, columns: Sequenc
     `MAX_RATIO` times the file.
     """
     with refusing(where, hint):
-        table = _read(source, where, columns, [])
-        for at, field in enumerate(table.schema):
-            if pa.types.is_dictionary(field.type):
-                table = table.set_column(at, field.name, table.column(at).cast(field.type.value_type))
-        return table
+        return _plain(_read(pq.ParquetFile(source), source, where, columns))
     raise AssertionError("unreachable")
 
 
-def _read(source: pa.NativeFile, where: str, columns: Sequence[str] | None, encoded: Sequence[str]) -> pa.Table:
-    """Return columns of the table in `source`. Of the texts, those in `encoded` or large ones are dictionaries."""
-    file = pq.ParquetFile(source)  # without pyarrow.dataset, which takes 20 ms to import
+def _plain(table: pa.Table) -> pa.Table:
+    """Return a table with texts in place of dictionaries."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(at, field.name, table.column(at).cast(field.type.value_type))
+    return table
+
+
+def _read(
+    file: pq.ParquetFile,
+    source: pa.NativeFile,
+    where: str,
+    columns: Sequence[str] | None = None,
+    encoded: Sequence[str] = (),
+) -> pa.Table:
+    """Return columns of `file`, which is in `source`. Of the texts, those in `encoded` or large ones are dictionaries.
+
+    It is read without pyarrow.dataset, which takes 20 ms to import.
+    """
     most = max(FREE_BYTES, MAX_RATIO * source.size())
     large, texts = _size(file.metadata, most)
     if large > most:

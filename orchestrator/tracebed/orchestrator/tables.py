@@ -87,7 +87,7 @@ def make_run(
             why, count = refused.most_common(1)[0]
             example = f"{why}; " if count == rejected - large else f"such as {counted(count, 'job')}: {why}; "
             info.warnings.append(f"{by_policy} rejected by the policy: {example}the table jobs has the reasons")
-    if never := sum(why == NEVER_STARTED for why in record.reason):  # of lost nodes, the simulator warns
+    if never := record.reason.count(NEVER_STARTED):  # of lost nodes, the simulator warns
         info.warnings.append(f"{counted(never, 'job')} never started by the policy")
     allocations = allocations_table(cluster.ledger, _ids(record), cluster.cores, cpus or [()] * len(cluster))
     nodes: pd.DataFrame | Table | None = samples

@@ -30,6 +30,7 @@ from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import MAX_SIZE, BoolArray, FloatArray, IntArray, System
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
+from tracebed.ground.table import codes_of
 
 NUMBER = re.compile(r"-?\d{1,15}(\.\d*)?$")
 AMOUNT = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)$", re.IGNORECASE)
@@ -259,7 +260,7 @@ class _Jobs:
 
     def labels(self, name: str) -> tuple[IntArray, list[str]]:
         """Return the number of each job's text, shape (jobs,), and the texts; a missing value is an empty text."""
-        return _codes(pc.fill_null(self.columns[name], ""))
+        return codes_of(pa.chunked_array([pc.fill_null(self.columns[name], "")]))
 
     def numbers(self, name: str, read: Callable[[str], float | None]) -> tuple[FloatArray, BoolArray]:
         """Return values as `read` parses them, NaN if missing or 0 (unknown), and which are invalid, shape (jobs,)."""
@@ -306,7 +307,7 @@ class _Jobs:
         piece = encoded.indices.to_numpy(zero_copy_only=False)
         names, slots = _partitioned(encoded.dictionary, "/")
         host = names.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)[piece]
-        kinds, distinct = _codes(slots)
+        kinds, distinct = codes_of(pa.chunked_array([slots]))
         parsed = [allocated(slot) for slot in distinct]
         known = np.array([value or (0, False) for value in parsed], dtype=np.float64)[kinds]
         missing = np.array([value is None for value in parsed], dtype=np.float64)[kinds]
@@ -334,7 +335,8 @@ class _Jobs:
             self.numbers(f"Resource_List.{name}", _number) for name in ("nodect", "ncpus")
         )
         of_vnodes = np.zeros(len(self))
-        codes, texts = _codes(pc.fill_null(self.columns["exec_vnode"].filter(pa.array(elsewhere)), ""))
+        vnodes = pc.fill_null(self.columns["exec_vnode"].filter(pa.array(elsewhere)), "")
+        codes, texts = codes_of(pa.chunked_array([vnodes]))
         of_vnodes[elsewhere] = np.array([sum(map(int, NCPUS.findall(text))) for text in texts], dtype=np.float64)[codes]
         for values in (np.trunc(np.nan_to_num(ncpus)), wanted[:, 1], of_vnodes):
             cores = np.where(elsewhere & (values != 0), values, cores)
@@ -503,12 +505,6 @@ def _taken(column: pa.Array, rows: IntArray) -> pa.Array:
     return column.take(pa.array(rows, mask=rows < 0))
 
 
-def _codes(column: pa.Array) -> tuple[IntArray, list[Any]]:
-    """Return the number of each text, shape (texts,), and the distinct texts."""
-    encoded = column.dictionary_encode()
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
-
-
 def _partitioned(column: pa.Array, mark: str) -> tuple[pa.Array, pa.Array]:
     """Return the texts before and after the first `mark`; without one, the whole text and an empty one."""
     parts = pc.split_pattern(column, mark, max_splits=1)
@@ -526,7 +522,7 @@ def _lengths(column: pa.Array) -> IntArray:
 
 def _mapped(column: pa.Array, function: Callable[[str], str]) -> pd.Categorical:
     """Return the labels that `function` makes of texts; a missing text is empty."""
-    codes, texts = _codes(pc.fill_null(column, ""))
+    codes, texts = codes_of(pa.chunked_array([pc.fill_null(column, "")]))
     return relabel(codes, [function(text) for text in texts])
 
 

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from pathlib import Path
 
 from tracebed.ground.errors import InputError
+from tracebed.ground.files import is_locked
 from tracebed.ground.input_files import read_json
 
 MARKER = "tracebed-replay.json"
@@ -53,11 +53,4 @@ def output_of(folder: Path) -> Path | None:
 
 def is_running(folder: Path) -> bool:
     """Return whether the replay of the working folder `folder` is still running. It is not if the folder is gone."""
-    try:
-        with (folder / MARKER).open() as marker:
-            fcntl.flock(marker, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-    return False
+    return is_locked(folder / MARKER)

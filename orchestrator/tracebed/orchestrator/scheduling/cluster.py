@@ -105,8 +105,7 @@ class Cluster:
     """
 
     free: BoolArray
-    """Whether a node is idle and not lost, shape (nodes,). The same array in all parts; without parts, there is none.
-    """
+    """Whether a node is idle and not lost, shape (nodes,). The same array in all parts; set only if there are parts."""
     _unlike = False
 
     def __init__(self, cores: Sequence[int], sockets: Sequence[int] | None = None, placement: str = FIRST) -> None:

@@ -233,8 +233,9 @@ MOST_LOSSES = 5
 """Number of losses of nodes after which a job fails. A job may itself be the cause, and would never end. Slurm's
 `MaxBatchRequeue` has the same default."""
 WAITS = "the jobs for which it waits have not ended"
-NEVER_STARTED = "the policy never started it"
 """Reason of a job that was never handed to the policy, or never submitted."""
+NEVER_STARTED = "the policy never started it"
+"""Reason of a job that the policy left in the queue."""
 LOST = "was lost"
 """What the reason of a failed job says of its node."""
 

@@ -256,10 +256,12 @@ class SleepingCluster(SwitchedCluster):
 
     def is_due(self, now: float) -> bool:
         """Return whether a node has been idle for long enough; if not, set when the next one may have been."""
-        for node in self._returned:
-            if node in self.available and math.isnan(self._idle_since[node]):
-                self._rest(node, now)
-        self._returned.clear()
+        if self._returned:
+            available = {*self.available}
+            for node in self._returned:
+                if node in available and math.isnan(self._idle_since[node]):
+                    self._rest(node, now)
+            self._returned.clear()
         while self._resting and self._idle_since[-self._resting[0][1]] != self._resting[0][0]:
             heappop(self._resting)
         self._due = self._resting[0][0] + self._rule.rest_s if self._resting else math.inf

@@ -55,7 +55,7 @@ class LocalPool:
     """Local processes, each of which computes one item at a time.
 
     They are forked when the first items come, with all that this process has imported and read. Beside other threads,
-    whose locks a fork would keep closed for ever, each process starts and imports anew.
+    whose locks would stay closed after a fork, each process starts and imports anew.
 
     Args:
         workers: number of processes; by default the number of available cores. With 1, this process computes the items.

@@ -400,8 +400,9 @@ def replay_campaign(
     attempts: dict[Slot, Attempt] = {}
     store.keep_plan(campaign, folder)
     while True:
-        campaign = _with_more(campaign, folder)
-        store.keep_plan(campaign, folder)
+        earlier, campaign = campaign.more, _with_more(campaign, folder)
+        if campaign.more != earlier:
+            store.keep_plan(campaign, folder)
         todo = [slot for slot in _remaining(campaign, folder) if tried[slot] < tries]
         if not todo:
             return [*attempts.values()]

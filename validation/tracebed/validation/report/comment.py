@@ -10,6 +10,7 @@ import numpy as np
 from tracebed.ground.display import counted
 from tracebed.validation.report.history import label_of
 from tracebed.validation.report.markdown import number, plain, table
+from tracebed.validation.statistics import half_width
 from tracebed.validation.verdict.baseline import GROWTH, Baseline, SimulatorBaseline
 
 LIMIT = 60_000  # characters; GitHub rejects a comment of more than 65,536
@@ -88,8 +89,6 @@ def differences(now: SimulatorBaseline, before: SimulatorBaseline, metric: str) 
 
 def _difference(changes: np.ndarray) -> tuple[str, str]:
     """Return the mean change over the workloads, and its interval by Student's t."""
-    from scipy import special
-
     if not len(changes):
         return "-", "-"
     if not changes.any():
@@ -97,7 +96,7 @@ def _difference(changes: np.ndarray) -> tuple[str, str]:
     mean = float(changes.mean())
     if len(changes) < 2:
         return number(mean), "-"
-    half = float(special.stdtrit(len(changes) - 1, (1 + LEVEL) / 2) * changes.std(ddof=1) / np.sqrt(len(changes)))
+    half = half_width(changes, LEVEL)
     return number(mean), f"{number(mean - half)} to {number(mean + half)}"
 
 

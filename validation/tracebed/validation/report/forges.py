@@ -13,7 +13,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import subprocess
 import tempfile
 import urllib.error
 import urllib.request
@@ -27,7 +26,7 @@ from tracebed.validation.report.comment import Base, comment
 from tracebed.validation.report.history import render
 from tracebed.validation.report.html import write_page
 from tracebed.validation.verdict.baseline import Baseline
-from tracebed.validation.verdict.history import COMMIT_DIGITS, commit_of, history, steps
+from tracebed.validation.verdict.history import COMMIT_DIGITS, commit_of, history, run_git, steps
 
 RECORDS = "history"  # folder of the records in the branch of the history
 TOKEN = "TRACEBED_TOKEN"
@@ -134,7 +133,7 @@ def publish(folder: Path | str, baseline: Path | str | None = None, *, branch: s
     Args:
         folder: the output folder of `tracebed validate`.
         baseline: the baseline in the repository, the base of a comment if the history has no record.
-        branch: the branch of the history; empty: there is none.
+        branch: the branch of the history; empty: no history is kept.
         page: address of the page of the history, for the comment; empty: unknown.
 
     Raises:
@@ -267,13 +266,7 @@ def _record(results: Path, branch: str) -> str:
 
 def _git(*command: str, check: bool = True) -> str | None:
     """Return the output of Git; None if it fails and not `check`. Times are those of UTC."""
-    env = {**os.environ, "TZ": "UTC", "GIT_TERMINAL_PROMPT": "0"}
-    try:
-        done = subprocess.run(
-            ["git", *command], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", env=env, check=False
-        )
-    except OSError as error:
-        raise InputError(f"git: {error.strerror}", hint="install Git") from error
+    done = run_git(*command, env={**os.environ, "TZ": "UTC", "GIT_TERMINAL_PROMPT": "0"})
     if done.returncode and check:
         reason = " ".join(done.stderr.split())
         hint = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,7 +62,7 @@ def _version(path: Path) -> Version:
 
 
 def commit_of(path: Path) -> tuple[str, str]:
-    """Return the hash of the commit of a record, and its day; both are empty if the file is none."""
+    """Return the hash of the commit of a record, and its day; both are empty if the file is not a record."""
     found = RECORD.fullmatch(path.stem)
     return (found["commit"], _date(found)[:10]) if found else ("", "")
 
@@ -138,13 +138,20 @@ def _committed(path: Path) -> Iterator[Version]:
         yield Version("now" if lines else path.stem, "", Baseline.load(path))
 
 
-def _git(path: Path, *command: str) -> str:
+def run_git(
+    *command: str, hint: str = "install Git", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of Git, and return its status and output. Raises InputError with `hint` if there is no Git."""
     try:
-        done = subprocess.run(
-            ["git", "-C", str(path.resolve().parent), *command], capture_output=True, encoding="utf-8", check=False
+        return subprocess.run(
+            ["git", *command], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", env=env, check=False
         )
     except OSError as error:
-        raise InputError(f"git: {error.strerror}", hint="install Git, or give several files") from error
+        raise InputError(f"git: {error.strerror}", hint=hint) from error
+
+
+def _git(path: Path, *command: str) -> str:
+    done = run_git("-C", str(path.resolve().parent), *command, hint="install Git, or give several files")
     if done.returncode:
         lines = done.stderr.strip().splitlines()  # an advice may follow the error
         reason = next((line for line in lines if line.startswith(("fatal: ", "error: "))), (lines or ["failed"])[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from tracebed.ground.display import counted, time_text
-from tracebed.ground.files import is_locked
+from tracebed.ground.files import LOCK, is_locked
 from tracebed.orchestrator.watching.follower import source_of
 from tracebed.orchestrator.watching.view import View
 from tracebed.validation.experiments import store
@@ -35,7 +36,7 @@ class Progress:
     @classmethod
     def read(cls, folder: Path) -> Progress:
         """Read the state of the replays in the output folder of an experiment. Raises InputError if it has none."""
-        locked = is_locked(folder)  # first: what ends later is in the files
+        locked = is_locked(folder / LOCK)  # first: what ends later is in the files
         real = folder / store.REAL
         order = tuple(store.read_plan(real)["order"])
         done = frozenset(slot for slot in order if (real / slot.folder / "run.json").is_file())
@@ -79,16 +80,11 @@ class Progress:
 
     def cells(self) -> list[tuple[str, int, int, int, bool, float | None]]:
         """Return for each cell: name, repetitions done, planned, failed; whether one runs; mean duration (wall s)."""
+        done, planned, failed = (Counter(slot.cell for slot in of) for of in (self.done, self.order, self.failed))
+        running = self.running.cell if self.running else None
         return [
-            (
-                cell,
-                sum(slot.cell == cell for slot in self.done),
-                sum(slot.cell == cell for slot in self.order),
-                sum(slot.cell == cell for slot in self.failed),
-                self.running is not None and self.running.cell == cell,
-                self.durations.get(cell),
-            )
-            for cell in dict.fromkeys(slot.cell for slot in self.order)
+            (cell, done[cell], count, failed[cell], cell == running, self.durations.get(cell))
+            for cell, count in planned.items()
         ]
 
     def line(self, view: View | None = None) -> str:
