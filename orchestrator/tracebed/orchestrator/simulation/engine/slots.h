@@ -2,7 +2,7 @@
  * `Slots` in scheduling/policies/slurm_backfill.py. Masks have `words` words. Part of slurm.c and of engine.c. */
 
 /* Functions that pass over masks are compiled for newer processors, too. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(WIDE)
 #define HOT __attribute__((target_clones("avx2", "default")))
 #else
 #define HOT
@@ -27,14 +27,20 @@ struct slot {
     uint64_t *since_now; /* without a reservation in this slot and all before */
     uint64_t *until; /* without a reservation in this slot and those before `middle` */
     int64_t size; /* number of `nodes` */
+    int32_t *counts; /* of each of SETS sets of nodes: how many of `nodes` are in it */
+    int32_t *class, *order; /* of each of REQUESTS classes: where the end is in its order, see slurm.c */
     int more; /* whether the next slot has additional nodes */
 };
+
+enum { SETS = 16, REQUESTS = 32, NUMBERS = SETS + 2 * REQUESTS };
 
 struct slots {
     int64_t words, count, room;
     struct slot *slot;
     const uint64_t *everything;
-    int64_t middle, after; /* see `slots_usable` */
+    const uint64_t *sets; int64_t set_count; /* sets x words: the nodes that jobs may use */
+    int64_t first, after, next; /* the slots of the trial of a job, and that at whose end the next trial starts */
+    int64_t middle, joined, counted; /* see `slots_usable` and `slots_scarce` */
     uint64_t *rest;
     int32_t *where; /* the words in which the nodes of a reservation are */
     int newer; /* whether the rules are those of a newer Slurm */
@@ -50,6 +56,23 @@ static int64_t slots_round_end(const struct slots *p, int64_t at, int64_t unit) 
 HOT static int64_t nodes_in(int64_t words, const uint64_t *mask) {
     int64_t count = 0;
     for (int64_t w = 0; w < words; w++) count += __builtin_popcountll(mask[w]);
+    return count;
+}
+
+/* Remove the nodes that are not in `mask`. */
+HOT static void keep(int64_t words, uint64_t *restrict nodes, const uint64_t *restrict mask) {
+    for (int64_t w = 0; w < words; w++) nodes[w] &= mask[w];
+}
+
+/* The nodes of `a`, `b` and `c`; return their number. */
+HOT static int64_t among_all(
+    int64_t words, const uint64_t *restrict a, const uint64_t *restrict b, const uint64_t *restrict c, uint64_t *restrict nodes
+) {
+    int64_t count = 0;
+    for (int64_t w = 0; w < words; w++) {
+        nodes[w] = a[w] & b[w] & c[w];
+        count += __builtin_popcountll(nodes[w]);
+    }
     return count;
 }
 
@@ -121,9 +144,13 @@ static struct slot *slot_new(struct slots *p, int64_t where) {
         if (!larger) { p->failed = 1; return NULL; }
         p->slot = larger;
         for (; p->room < room; p->room++) {
-            uint64_t *masks = malloc(3 * size);
+            uint64_t *masks = malloc(3 * size + NUMBERS * sizeof(int32_t));
             if (!masks) { p->failed = 1; return NULL; }
-            larger[p->room] = (struct slot){0, 0, masks, masks + p->words, masks + 2 * p->words, 0, 0};
+            int32_t *numbers = (int32_t *)(masks + 3 * p->words);
+            larger[p->room] = (struct slot){
+                .nodes = masks, .since_now = masks + p->words, .until = masks + 2 * p->words,
+                .counts = numbers, .class = numbers + SETS, .order = numbers + SETS + REQUESTS,
+            };
         }
     }
     struct slot spare = p->slot[p->count];
@@ -133,13 +160,22 @@ static struct slot *slot_new(struct slots *p, int64_t where) {
     return &p->slot[where];
 }
 
-/* Begin a plan of a release of Slurm with one slot from `now` to `end`, in which `everything` is free. */
+/* Forget where the end of a slot is in the orders of classes. */
+static void slot_forget(struct slot *own) {
+    for (int class = 0; class < REQUESTS; class++) own->class[class] = -1;
+}
+
+/* Begin a plan of a release of Slurm with one slot from `now` to `end`, in which `everything` is free. Jobs may use the
+ * nodes of some of `set_count` sets. */
 static void slots_begin(
-    struct slots *p, int64_t words, int64_t now, int64_t end, const uint64_t *everything, double release
+    struct slots *p, int64_t words, int64_t now, int64_t end, const uint64_t *everything, const uint64_t *sets,
+    int64_t set_count, double release
 ) {
     size_t size = (size_t)words * sizeof(uint64_t);
     p->words = words;
     p->everything = everything;
+    p->sets = sets;
+    p->set_count = set_count < SETS ? set_count : SETS;
     p->newer = release >= NEWER;
     p->count = 0;
     if (!p->rest) p->rest = malloc(size), p->where = malloc((size_t)words * sizeof *p->where);
@@ -152,6 +188,8 @@ static void slots_begin(
     all->size = nodes_in(words, everything);
     memcpy(all->nodes, everything, size);
     memcpy(all->since_now, everything, size);
+    for (int64_t set = 0; set < p->set_count; set++) all->counts[set] = (int32_t)common(words, everything, sets + set * words);
+    slot_forget(all);
 }
 
 /* The first slot that ends after `instant`; the number of slots: none. */
@@ -169,11 +207,13 @@ static void slot_cut(struct slots *p, int64_t at) {
     struct slot *old = &p->slot[k];
     memcpy(new->nodes, old->nodes, size);
     memcpy(new->since_now, old->since_now, size);
+    memcpy(new->counts, old->counts, NUMBERS * sizeof(int32_t));
     new->begin = at;
     new->end = old->end;
     new->size = old->size;
     new->more = old->more;
     old->end = at;
+    slot_forget(old);
     old->more = 0;
 }
 
@@ -208,7 +248,10 @@ HOT static void slots_reserve(struct slots *p, int64_t start, int64_t end, const
         after = k + 1;
         for (int64_t n = 0; n < words; n++) {
             int32_t w = p->where[n];
-            own->size -= __builtin_popcountll(own->nodes[w] & nodes[w]);
+            uint64_t taken = own->nodes[w] & nodes[w];
+            own->size -= __builtin_popcountll(taken);
+            for (int64_t set = 0; set < p->set_count; set++)
+                own->counts[set] -= __builtin_popcountll(taken & p->sets[set * p->words + w]);
             own->nodes[w] &= ~nodes[w];
         }
     }
@@ -217,6 +260,7 @@ HOT static void slots_reserve(struct slots *p, int64_t start, int64_t end, const
             memcmp(p->slot[k - 1].nodes, p->slot[k].nodes, (size_t)p->words * sizeof(uint64_t))) continue;
         struct slot spare = p->slot[k];
         p->slot[k - 1].end = spare.end;
+        memcpy(p->slot[k - 1].counts, spare.counts, NUMBERS * sizeof(int32_t));
         p->count--;
         memmove(p->slot + k, p->slot + k + 1, (size_t)(p->count - k) * sizeof *p->slot);
         p->slot[p->count] = spare;
@@ -232,13 +276,27 @@ static int more_among(const struct slots *p, const struct slot *own, const uint6
     return 0;
 }
 
+/* The trials of another job follow. */
+static void slots_next_job(struct slots *p) { p->first = p->after = p->middle = p->counted = 0; }
+
+/* Move to the slots from `start` to `start + limit`. The starts of one job ascend. */
+static void slots_move(struct slots *p, int64_t start, int64_t limit) {
+    while (p->first < p->count && p->slot[p->first].end <= start) p->first++;
+    while (p->after < p->count && p->slot[p->after].begin <= start + limit) p->after++;
+}
+
 /* The next start after `start` that is worth a trial for a job with this limit on the nodes `among` (null: any); 0:
  * none. */
-static int64_t slots_later(const struct slots *p, int64_t start, int64_t limit, const uint64_t *among) {
-    for (int64_t k = slot_after(p, start); k < p->count; k++) {
+static int64_t slots_later(struct slots *p, int64_t start, int64_t limit, const uint64_t *among) {
+    slots_move(p, start, limit);
+    for (int64_t k = p->first; k < p->count; k++) {
         const struct slot *own = &p->slot[k];
+        p->next = k;
         if (more_among(p, own, among)) return own->end;
-        if (own->begin > start + limit) return p->newer && k + 2 < p->count ? own[1].end : 0;
+        if (own->begin > start + limit) {
+            p->next++;
+            return p->newer && k + 2 < p->count ? own[1].end : 0;
+        }
     }
     return 0;
 }
@@ -254,14 +312,12 @@ static const uint64_t *slots_now(const struct slots *p, int64_t limit) {
     return p->slot[slot_from(p, p->slot[0].begin + limit) - 1].since_now;
 }
 
-/* The trials of another job follow. */
-static void slots_next_job(struct slots *p) { p->middle = 0; }
-
-/* The nodes `among` that are free in every slot from `start` to `start + limit`, in `usable`. The starts of one job
- * ascend: the slots are a window that moves. The common nodes of its first part, up to `middle`, are in `until`, those
- * of its second part, up to `after`, in `rest`. */
-HOT static void slots_usable(struct slots *p, int64_t start, int64_t limit, const uint64_t *among, uint64_t *usable) {
-    int64_t first = slot_after(p, start), after = slot_from(p, start + limit), words = p->words;
+/* The nodes `among` that are free in every slot from `start` to `start + limit`, in `usable`. These slots are a window
+ * that moves. The common nodes of its first part, up to `middle`, are in `until`, those of its second part, up to
+ * `joined`, in `rest`. Return their number. */
+static int64_t slots_usable(struct slots *p, int64_t start, int64_t limit, const uint64_t *among, uint64_t *usable) {
+    slots_move(p, start, limit);
+    int64_t first = p->first, after = p->after, words = p->words;
     size_t size = (size_t)words * sizeof(uint64_t);
     const uint64_t *a = p->everything, *b = p->everything;
     if (first < after && !first) a = p->slot[after - 1].since_now;
@@ -269,23 +325,27 @@ HOT static void slots_usable(struct slots *p, int64_t start, int64_t limit, cons
         if (first >= p->middle) {
             memcpy(p->slot[after - 1].until, p->slot[after - 1].nodes, size);
             for (int64_t k = after - 2; k >= first; k--)
-                for (int64_t w = 0; w < words; w++) p->slot[k].until[w] = p->slot[k + 1].until[w] & p->slot[k].nodes[w];
-            p->middle = p->after = after;
+                among_all(words, p->slot[k + 1].until, p->slot[k].nodes, p->everything, p->slot[k].until);
+            p->middle = p->joined = after;
             memcpy(p->rest, p->everything, size);
         }
-        for (; p->after < after; p->after++)
-            for (int64_t w = 0; w < words; w++) p->rest[w] &= p->slot[p->after].nodes[w];
+        for (; p->joined < after; p->joined++) keep(words, p->rest, p->slot[p->joined].nodes);
         a = p->slot[first].until;
         b = p->rest;
     }
-    for (int64_t w = 0; w < words; w++) usable[w] = a[w] & b[w] & among[w];
+    return among_all(words, a, b, among, usable);
 }
 
-/* The end of the last slot from `start` to `start + limit` with fewer than `needed` nodes `among`; `start`: none. */
-static int64_t slots_scarce(const struct slots *p, int64_t start, int64_t limit, int64_t needed, const uint64_t *among) {
-    for (int64_t first = slot_after(p, start), k = slot_from(p, start + limit) - 1; k >= first; k--)
-        if (common(p->words, p->slot[k].nodes, among) < needed) return p->slot[k].end;
-    return start;
+/* The end of the last slot of the window with fewer than `needed` nodes of a set; `known`, that of an earlier window: none. */
+static int64_t slots_scarce(struct slots *p, int64_t known, int64_t needed, int64_t set) {
+    int64_t k = p->after;
+    while (k-- > p->counted)
+        if ((set < p->set_count ? p->slot[k].counts[set] : p->slot[k].size) < needed) {
+            known = p->slot[k].end;
+            break;
+        }
+    p->counted = p->after;
+    return known;
 }
 
 /* Whether some of `nodes` are reserved between `start` and `end`. */

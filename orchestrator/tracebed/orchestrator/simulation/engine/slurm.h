@@ -103,8 +103,7 @@ static int64_t slurm_plan(struct engine *e, int32_t job, int64_t now) {
     for (;;) {
         int64_t since = later;
         later = slots_later(&s->slots, since, limit, NULL);
-        slots_usable(&s->slots, since, limit, s->everything, s->usable);
-        int fits = nodes_in(e->words, s->usable) >= nodes;
+        int fits = slots_usable(&s->slots, since, limit, s->everything, s->usable) >= nodes;
         if (fits && later && since > now) { /* whether enough usable nodes are idle until `later` */
             if (released < 0) {
                 copy_nodes(e, s->ready, e->idle_bits);
@@ -167,7 +166,7 @@ static int64_t slurm_backfill_pass(struct engine *e, double at, int *left) {
         double begun = at_wall(e, e->expected_end[r->job] - in->limit[r->job]);
         slurm_runs(s, loops_second(&s->loops, begun) + slurm_limit(e, r->job), r->job);
     }
-    slots_begin(&s->slots, e->words, now, now + 60 * in->bf_window, s->everything, in->release);
+    slots_begin(&s->slots, e->words, now, now + 60 * in->bf_window, s->everything, NULL, 0, in->release);
     for (int64_t k = 0; k < last && !s->slots.failed && !e->failed; k++) {
         int32_t job = s->pending[k];
         int64_t begin = slurm_plan(e, job, now), limit = slurm_limit(e, job), unit = in->bf_resolution;

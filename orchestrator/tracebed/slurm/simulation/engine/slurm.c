@@ -94,8 +94,11 @@ __asm__(".symver pow,pow@GLIBC_2.17");
 #define DESCRIBED(type, name) " " #type " " #name ";"
 struct setup { SETUP(DECLARED) };
 
+#ifndef WIDE
 const char *tracebed_slurm_description(void) { return "setup:" SETUP(DESCRIBED) "\n"; }
 int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
+void tracebed_slurm_free(void *results) { free(results); }
+#endif
 
 enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE, OUTAGE, LOOK, BOOTED, BEGIN, LAYER, SHRUNK, JOINED };
 enum { ENDED, KILLED, PREEMPTED, LOST }; /* fates */
@@ -103,7 +106,7 @@ enum { BACK, DRAINED, DOWN };              /* what becomes of a node */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
 enum { BLOCK = 32 }; /* running jobs whose nodes are summarized */
-enum { STRIDE = 32, MANY = 8192 }; /* nodes between two masks of an order of nodes, for each so many nodes of the cluster */
+enum { SHIFT = 5, MANY = 8192 }; /* 1 << SHIFT nodes are between two masks of an order of nodes, twice as many for MANY nodes */
 enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
 enum { CANCEL, REQUEUE, SUSPEND };    /* what happens to a preempted job */
 static const double ROUNDING_S = 1e-6, GIVE_UP_S = 86400.0, CHECK_S = 30.0;
@@ -166,13 +169,13 @@ struct engine {
     uint64_t *held; int64_t held_room, held_at; /* the nodes that each BLOCK running jobs hold, and the change of nodes they know */
     uint32_t *version; /* of each node */
     int32_t *changed; int64_t change_count, change_room; /* the nodes whose free resources have changed, as a ring */
-    struct view *views; int64_t view_count, stride /* see `order_nodes` */; struct class *classes;
+    struct view *views; int64_t view_count; int shift /* see `order_nodes` */; struct class *classes;
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
     int64_t *priority, *limit; /* with which each job is planned, and starts */
     int64_t component_count, *planned_start; int32_t *components, *planned_entry, *group_size, *members; /* see het_jobs.h */
     uint64_t *taken; int64_t *used_before;
     uint64_t *everything, *up /* nodes without an outage */, *partition_nodes, *usable, *allowed, *then, *later, *picked;
-    struct slots slots;
+    struct slots slots; int64_t slots_at; /* the change of nodes that its orders know */
     struct tree tree;
     int one_weight; /* of all nodes */
     struct part *capacity, *chosen; struct load *by_load; int32_t chosen_count; struct group *group; int32_t *heap; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
@@ -375,6 +378,43 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
     return 1;
 }
 
+/* The number of nodes with room that `job` needs at least. */
+static int64_t nodes_for(const struct engine *e, int32_t job) {
+    int64_t unit = e->classes[e->s->class[job]].unit, fewest = e->s->fewest[job];
+    int64_t full = unit ? (e->s->wanted_cores[job] + unit - 1) / unit : 0;
+    return full > fewest ? full : fewest;
+}
+
+/* `spread` for a job that needs one of the nodes `able` of one weight, of which it can use `cores`, if one suffices in the
+ * best group of consecutive nodes. Return whether it does. */
+static int choose_one(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, const struct free_resources *free) {
+    const struct setup *s = e->s;
+    int32_t wanted = s->wanted_cores[job], best = -1, node = -1, before = -2;
+    int gres = 0; /* whether the job wants generic resources */
+    for (int64_t k = 0; k < s->kinds; k++) gres |= s->wanted_gres[job * s->kinds + k] > 0;
+    int one = gres && wanted == 1 && !s->whole[job], by_cores = gres || s->release >= NEWER;
+    int64_t size = 0, waste = 0, least = INT64_MAX;
+    for (int64_t w = 0; w <= e->words; w++)
+        for (uint64_t left = w < e->words ? able[w] : 1; left; left &= left - 1) {
+            int32_t own = (int32_t)(64 * w + __builtin_ctzll(left));
+            if (own != before + 1 || w == e->words) { /* another group */
+                if (size >= wanted && waste < least) least = waste, best = node;
+                size = waste = 0, node = -1, before = own;
+                if (w == e->words) break;
+            }
+            int32_t here = one ? 1 : cores[own], there = node < 0 ? 0 : by_cores ? one ? 1 : cores[node] : free->cores[node];
+            if (here >= wanted && (node < 0 || (by_cores ? here : free->cores[own]) < there)) node = own;
+            size += here;
+            waste += gres ? here : free->cores[own];
+            before = own;
+        }
+    if (best < 0) return 0;
+    memset(e->picked, 0, (size_t)e->words * sizeof *e->picked);
+    e->picked[best >> 6] = 1ull << (best & 63);
+    e->share[best] = held_on(s, free, job, best, s->whole[job] ? cores[best] : wanted);
+    return 1;
+}
+
 /* Whether `job` uses all cores of each of its nodes, which are alike. */
 static int in_blocks(const struct engine *e, int32_t job) {
     const struct class *class = &e->classes[e->s->class[job]];
@@ -400,6 +440,7 @@ static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const 
         }
     }
     e->alike = 0;
+    if (nodes_left <= 1 && e->one_weight && !s->switches && !s->least_loaded[job] && choose_one(e, job, able, cores, free)) return 1;
     for (int64_t w = 0; w < e->words; w++)
         for (uint64_t left = able[w]; left; left &= left - 1) {
             int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
@@ -446,13 +487,6 @@ static int may_fit(struct engine *e, int32_t job) {
     return v->sum >= e->s->wanted_cores[job] && v->count >= e->s->fewest[job];
 }
 
-/* The number of nodes with room that `job` needs at least. */
-static int64_t nodes_for(const struct engine *e, int32_t job) {
-    int64_t unit = e->classes[e->s->class[job]].unit, fewest = e->s->fewest[job];
-    int64_t full = unit ? (e->s->wanted_cores[job] + unit - 1) / unit : 0;
-    return full > fewest ? full : fewest;
-}
-
 /* Whether the plan may leave enough nodes for a start of `job` now. Starts and reservations only remove some. */
 static int may_start(struct engine *e, int32_t job) {
     if (e->s->het_job && e->s->het_job[job] >= 0) return 1; /* at the end of the pass */
@@ -485,6 +519,14 @@ static int choose_with(struct engine *e, const struct free_resources *free, int3
         }
     }
     return cores <= 0 && nodes <= 0 && choose_of(e, job, e->then, e->room, free);
+}
+
+/* Whether `job` fits on the `usable` nodes when they are empty. */
+static int fits_empty(struct engine *e, int32_t job, const uint64_t *usable) {
+    const struct class *class = &e->classes[e->s->class[job]];
+    if (!class->step || !class->unit || e->s->switches || e->s->wanted_cores[job] < e->s->fewest[job])
+        return choose_with(e, &e->empty, job, usable);
+    return common(e->words, usable, view_of(e, job)->empty) >= nodes_for(e, job);
 }
 
 /* -- accounts and limits -------------------------------------------------------------------------------------------- */
@@ -928,7 +970,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
             started++;
         } else if (s->preempts && preempt(e, job, nodes)) started++;
         else if (inside >= 0) busy[inside] = 1;
-        else if (beyond(e, s->eligible + s->set[job] * e->words, nodes) && !choose_with(e, &e->empty, job, nodes))
+        else if (beyond(e, s->eligible + s->set[job] * e->words, nodes) && !fits_empty(e, job, nodes))
             continue; /* it waits for nodes of other partitions, or for the end of a reservation */
         else if (!young(e, job)) {
             blocked[partition] = 1;
@@ -976,6 +1018,7 @@ static void order_nodes(struct engine *e, struct view *v) {
     v->ordered = e->change_count;
     v->order_count = 0;
     uint64_t *able = e->later;
+    int64_t next = 0; /* node before which there is a mask */
     size_t size = (size_t)e->words * sizeof *able;
     memcpy(able, v->able, size);
     for (int64_t k = 0; k < e->running_count; k++) {
@@ -987,14 +1030,17 @@ static void order_nodes(struct engine *e, struct view *v) {
             for (left &= ~new; left; left &= left - 1)
                 if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == own->job) new |= left & -left;
             for (; new; new &= new - 1) {
-                if (v->order_count % e->stride == 0) memcpy(v->steps + v->order_count / e->stride * e->words, able, size);
+                if (v->order_count == next) {
+                    memcpy(v->steps + (next >> e->shift) * e->words, able, size);
+                    next += 1ll << e->shift;
+                }
                 v->order_at[v->order_count] = (int32_t)k;
                 v->order[v->order_count++] = (int32_t)(64 * w + __builtin_ctzll(new));
                 able[w] |= new & -new;
             }
         }
     }
-    if (v->order_count % e->stride == 0) memcpy(v->steps + v->order_count / e->stride * e->words, able, size);
+    if (v->order_count == next) memcpy(v->steps + (next >> e->shift) * e->words, able, size);
 }
 
 /* How many running jobs end until `instant`. */
@@ -1008,10 +1054,11 @@ static int64_t ended_until(const struct engine *e, int64_t instant) {
 HOT static int64_t able_after(const struct engine *e, const struct view *v, int64_t ended, int64_t needed, uint64_t *able) {
     FIRST(more, v->order_count, v->order_at[more] >= ended)
     if (v->count + more < needed) return 0;
-    const uint64_t *step = v->steps + more / e->stride * e->words;
+    int64_t k = more >> e->shift << e->shift;
+    const uint64_t *step = v->steps + (more >> e->shift) * e->words;
     int64_t count = 0;
     memcpy(able, step, (size_t)e->words * sizeof *able);
-    for (int64_t k = more / e->stride * e->stride; k < more; k++) able[v->order[k] >> 6] |= 1ull << (v->order[k] & 63);
+    for (; k < more; k++) able[v->order[k] >> 6] |= 1ull << (v->order[k] & 63);
     for (int64_t w = 0; w < e->words; w++) {
         able[w] &= e->usable[w];
         count += __builtin_popcountll(able[w]);
@@ -1063,23 +1110,34 @@ static int64_t soonest(struct engine *e, int32_t job) {
     return grown == v->growth_count ? INT64_MAX : e->running[v->growth[grown].at].end;
 }
 
-/* Whether enough of the usable nodes have room for `job`, a request of a step, until `latest`. */
-static int soon(struct engine *e, int32_t job, int64_t latest) {
-    const struct view *v = view_of(e, job);
-    int64_t needed = nodes_for(e, job), ended = ended_until(e, latest);
+/* How many nodes without room now have room for requests of a step until `latest`; the next trial may begin then. */
+static int64_t order_until(struct engine *e, const struct view *v, int64_t latest) {
+    struct slot *slot = &e->slots.slot[e->slots.next];
+    int own = v->class % REQUESTS, next = e->slots.next < e->slots.count && slot->end == latest;
+    if (next && slot->class[own] == v->class) return slot->order[own];
+    int64_t ended = ended_until(e, latest);
     FIRST(more, v->order_count, v->order_at[more] >= ended)
+    if (next) slot->class[own] = v->class, slot->order[own] = (int32_t)more;
+    return more;
+}
+
+/* Whether `needed` usable nodes or more have room for requests of a step after the first `more` nodes of the order. */
+static int suffices(const struct engine *e, const struct view *v, int64_t needed, int64_t more) {
+    int64_t step = more >> e->shift, k = step << e->shift;
     if (v->count + more < needed) return 0;
-    int64_t step = more / e->stride, count = common(e->words, v->steps + step * e->words, e->usable);
-    for (int64_t k = step * e->stride; k < more && count < needed; k++) count += has(e->usable, v->order[k]);
+    int64_t count = common(e->words, v->steps + step * e->words, e->usable);
+    if (count + more - k < needed) return 0;
+    for (; count < needed && k < more; k++) count += has(e->usable, v->order[k]);
     return count >= needed;
 }
 
-/* After the end of how many running jobs `needed` usable nodes have room for requests of a step; too many: never. */
-static int64_t sufficient(const struct engine *e, const struct view *v, int64_t needed) {
-    FIRST(step, v->order_count / e->stride + 1, common(e->words, v->steps + step * e->words, e->usable) >= needed)
+/* After the end of how many running jobs `needed` usable nodes have room for requests of a step; too many: not after the
+ * first `most` nodes of the order. */
+static int64_t sufficient(const struct engine *e, const struct view *v, int64_t needed, int64_t most) {
+    FIRST(step, (most >> e->shift) + 1, common(e->words, v->steps + step * e->words, e->usable) >= needed)
     if (!step) return 0;
-    int64_t k = (step - 1) * e->stride, count = common(e->words, v->steps + (step - 1) * e->words, e->usable);
-    for (; k < v->order_count && count < needed; k++) count += has(e->usable, v->order[k]);
+    int64_t k = (step - 1) << e->shift, count = common(e->words, v->steps + (step - 1) * e->words, e->usable);
+    for (; k < most && count < needed; k++) count += has(e->usable, v->order[k]);
     return count < needed ? e->running_count + 1 : v->order_at[k - 1] + 1;
 }
 
@@ -1121,6 +1179,18 @@ static int64_t last_holding(const struct engine *e, int64_t k) {
         if (k % BLOCK == 0)
             while (!meet(e->words, e->held + (k / BLOCK - 1) * e->words, e->usable)) k -= BLOCK;
     return k;
+}
+
+/* How many running jobs may have ended at the end of the last group that ends until `latest`, at most. */
+static int64_t grouped_until(struct engine *e, int64_t latest) {
+    const struct running *running = e->running;
+    int64_t first = next_holding(e, 0), count = e->running_count, ended = ended_until(e, latest), window = WINDOW_S;
+    if (first >= ended || next_holding(e, ended) == count) return ended;
+    int64_t barrier = (running[first].end / WINDOW_S + 1) * WINDOW_S;
+    while (barrier + 2 * window < running[ended].end) window *= 2; /* the largest window that closes before */
+    if (barrier + window >= running[ended].end) return ended;
+    int64_t last = next_holding(e, ended_until(e, barrier + window) - 1);
+    return last < ended ? last + 1 : ended;
 }
 
 /* The start of a job if the last job of its group ends at `last`. */
@@ -1185,7 +1255,12 @@ static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t 
     struct room room = {0, 0, 0};
     if (e->classes[v->class].step) {
         order_nodes(e, v);
-        if (e->classes[v->class].unit) least = sufficient(e, v, nodes_for(e, job));
+        if (e->classes[v->class].unit) {
+            int64_t before = latest && !newer ? grouped_until(e, latest) : count;
+            FIRST(most, v->order_count, v->order_at[most] >= before)
+            if (!suffices(e, v, nodes_for(e, job), most)) return -1;
+            least = sufficient(e, v, nodes_for(e, job), most);
+        }
         if (least > count || (least && latest && running[least - 1].end > latest)) return -1;
     } else {
         order_growth(e, v);
@@ -1268,10 +1343,13 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now, int64_t earliest
     const struct setup *s = e->s;
     gather(e, job);
     int64_t later = earliest, unit = s->bf_resolution, first = -1, scarce = -1, needed = nodes_for(e, job);
-    const uint64_t *partition = e->partition_nodes + s->partition[job] * e->words;
+    const uint64_t *partition = s->partitions > 1 ? e->partition_nodes + s->partition[job] * e->words : NULL;
+    const struct view *v = view_of(e, job);
     const uint64_t *eligible = s->eligible + s->set[job] * e->words;
     int step = e->classes[s->class[job]].step && !e->candidate_count;
     slots_next_job(&e->slots);
+    for (int64_t k = 0; e->slots_at != e->change_count && k < e->slots.count; k++) slot_forget(&e->slots.slot[k]);
+    e->slots_at = e->change_count;
     for (;;) {
         int64_t since = later;
         later = slots_later(&e->slots, since, e->limit[job], partition);
@@ -1281,18 +1359,14 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now, int64_t earliest
             if (later <= since) return -1;
             continue; /* no nodes suffice until then */
         }
-        int fits = since >= scarce;
-        if (fits) slots_usable(&e->slots, since, e->limit[job], eligible, e->usable);
-        if (fits && nodes_in(e->words, e->usable) < needed) {
-            scarce = slots_scarce(&e->slots, since, e->limit[job], needed, eligible);
-            fits = 0;
-        }
+        scarce = slots_scarce(&e->slots, scarce, needed, s->set[job]);
+        int fits = since >= scarce && slots_usable(&e->slots, since, e->limit[job], eligible, e->usable) >= needed;
         if (fits && has_bookings(e)) {
             open_nodes(e, job, since, now, e->open);
             for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
             fits = nodes_in(e->words, e->usable) >= needed;
         }
-        if (fits && step && later && since > now) fits = soon(e, job, later);
+        if (fits && step && later && since > now) fits = suffices(e, v, needed, order_until(e, v, later));
         if (fits) {
             int64_t start = first_start(e, job, now, since, later);
             if (start >= 0) {
@@ -1345,7 +1419,8 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
-    slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->up, s->release);
+    slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->up, s->eligible, s->sets, s->release);
+    e->slots_at = e->change_count;
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
     memset(e->jobs_of_part, 0, (size_t)s->partitions * sizeof *e->jobs_of_part);
     if (s->user_part_test) memset(e->jobs_of_both, 0, (size_t)(s->users * s->partitions) * sizeof *e->jobs_of_both);
@@ -1452,6 +1527,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     for (int64_t k = 0; expands && whole && k < e->layer.asking_count;) {
         int32_t job = e->layer.asking[k++];
         if (reached(&e->limits, job, JOBS) >= 0) continue;
+        slots_next_job(&e->slots);
         slots_usable(&e->slots, now, e->limit[job], s->eligible + s->set[job] * e->words, e->usable);
         allowed_nodes(e, job, now, e->open);
         for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
@@ -1576,10 +1652,7 @@ struct results {
     struct switched *switched; int64_t switched_count;
 };
 
-/* Simulate. Return the number of ranges of nodes; `results` are the ranges, the times in which jobs held nodes before they
- * were requeued, suspended or resized, the resizes, and the nodes switched off and on. The caller frees them with `tracebed_slurm_free`. -1: out of
- * memory. */
-int64_t tracebed_slurm_simulate(const struct setup *s, struct results *results) {
+static int64_t simulate_setup(const struct setup *s, struct results *results) {
     struct engine own = {.s = s, .words = (s->nodes + 63) / 64, .now_left = s->jobs - s->expanders}, *e = &own;
     size_t jobs = (size_t)s->jobs, nodes = (size_t)s->nodes, words = (size_t)e->words, kinds = (size_t)s->kinds;
     e->loops = LOOPS_OF(s);
@@ -1596,8 +1669,8 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct results *results) 
     double first = s->begin_s > s->submit[0] ? s->begin_s : s->submit[0];
     e->empty = (struct free_resources){(int32_t *)s->cores, (int64_t *)s->gres, (int64_t *)s->memory};
     for (e->change_room = 64; e->change_room < s->nodes; e->change_room *= 2) {}
-    e->stride = STRIDE * (1 + s->nodes / MANY);
-    size_t steps = nodes / (size_t)e->stride + 1; /* masks of an order of nodes */
+    for (e->shift = SHIFT; s->nodes >> e->shift >= MANY >> SHIFT; e->shift++) {}
+    size_t steps = (nodes >> e->shift) + 1; /* masks of an order of nodes */
     int64_t most = VIEW_BYTES / (int64_t)(nodes * 5 * sizeof(int32_t) + words * steps * sizeof(uint64_t));
     e->view_count = s->classes < most ? s->classes : most > 16 ? most : 16;
     size_t views = (size_t)e->view_count, switches = (size_t)s->switches + 1;
@@ -1730,4 +1803,18 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct results *results) 
     return e->out_of_memory ? -1 : e->range_count;
 }
 
-void tracebed_slurm_free(void *results) { free(results); }
+/* Simulate. Return the number of ranges of nodes; `results` are the ranges, the times in which jobs held nodes before they
+ * were requeued, suspended or resized, the resizes, and the nodes switched off and on. The caller frees them with `tracebed_slurm_free`. -1: out of
+ * memory. */
+#ifdef WIDE
+int64_t tracebed_slurm_simulate_wide(const struct setup *s, struct results *results) { return simulate_setup(s, results); }
+#else
+int64_t __attribute__((weak)) tracebed_slurm_simulate_wide(const struct setup *s, struct results *results);
+
+int64_t tracebed_slurm_simulate(const struct setup *s, struct results *results) {
+#if defined(__x86_64__) && defined(__gnu_linux__)
+    if (tracebed_slurm_simulate_wide && __builtin_cpu_supports("avx512vpopcntdq")) return tracebed_slurm_simulate_wide(s, results);
+#endif
+    return simulate_setup(s, results);
+}
+#endif

@@ -25,7 +25,7 @@ struct view {
     int64_t ordered; /* number of changes of nodes that the following knows, see `order_nodes` */
     int32_t *order, *order_at; int64_t order_count; /* the nodes without room, and the running jobs after which they have room */
     struct growth *growth; int64_t growth_count, growth_room; /* of requests not of a step, see `order_growth` */
-    uint64_t *steps; /* the nodes with room before each `stride`th node of the order */
+    uint64_t *steps; /* the nodes with room before each `1 << shift`th node of the order */
 };
 
 enum { OF_TASKS = 1 }; /* see resources.py */
