@@ -213,11 +213,17 @@ def allocations_table(
     the ledger, which takes half a gigabyte for a million malleable jobs.
     """
     kind = _kinds(cores, cpus)
-    job, low, count, start, end = map(
-        np.asarray, (ledger.jobs, ledger.firsts, ledger.counts, ledger.starts, ledger.ends)
-    )
+    alike = ledger.ordered and len(kind) > 0 and not kind[-1]
+    job, low, count = map(np.asarray, (ledger.jobs, ledger.firsts, ledger.counts))
+    start, end = (times if alike else np.asarray(times) for times in (ledger.starts, ledger.ends))
     ledger.jobs, ledger.firsts, ledger.counts = array("i"), array("i"), array("i")
     ledger.starts, ledger.ends = array("d"), array("d")
+    columns: dict[str, Any] = {"job_id": job, "node": low, "count": count, "start": start, "end": end}
+    if alike:
+        columns["cores"] = repeated(np.int64(cores[0]), len(job))
+        columns["cpus"] = repeated(format_cpus(cpus[0]), len(job))
+        del job, low, count, start, end
+        return _narrowed(columns, ids)
     high = low + count
     del count
     entry = np.arange(len(job)) if ledger.parts else np.empty(0, dtype=np.int64)
@@ -247,16 +253,20 @@ def allocations_table(
     joins = low[1:] == high[:-1]
     for same in (job, start, end, held, mask):
         joins &= same[1:] == same[:-1]
-    columns: dict[str, Any] = {"job_id": job, "node": low, "count": high, "start": start, "end": end}
-    columns |= {"cores": held, "cpus": mask}
+    columns = {"job_id": job, "node": low, "count": high, "start": start, "end": end, "cores": held, "cpus": mask}
     del job, low, high, start, end, held, mask, same, entry  # frees each array when its column is made
     if joins.any():
         first, last = np.append(True, ~joins), np.append(~joins, True)
         columns = {name: columns.pop(name)[last if name == "count" else first] for name in list(columns)}
     columns["count"] -= columns["node"]
-    columns["job_id"] = _of_jobs(texts(ids), columns["job_id"])
     columns["cpus"] = _compact(columns["cpus"], lambda mask: take(texts([*masks]), mask))
     columns["cores"] = _compact(columns["cores"], lambda held: held.astype(np.int64))
+    return _narrowed(columns, ids)
+
+
+def _narrowed(columns: dict[str, Any], ids: Texts | Sequence[str]) -> Table:
+    """Return the table of columns, of which those of a large table are packed one after the other, and then freed."""
+    columns["job_id"] = _of_jobs(texts(ids), columns["job_id"])
     for name in [*columns]:  # in their order
         values = columns.pop(name)
         columns[name] = packed(values)
