@@ -156,7 +156,8 @@ def reconfigurations_table(record: ScheduleRecord, pools: IntArray | None = None
     ids = _ids(record)
     columns: dict[str, Any] = {name: np.asarray(values) for name, values in vars(record.resizes).items()}
     columns["job_id"] = _of_jobs(ids, columns.pop("job"))
-    columns["kind"] = take(texts(["shrink", "expand"]), columns["nodes_to"] > columns["nodes_from"])
+    more = columns["nodes_to"] > columns["nodes_from"]
+    columns["kind"] = _words(["shrink", "expand"], more.astype(np.int8))
     for name in MEASURED if record.measured else ():
         columns[name] = np.full(len(record.resizes), NAN)
         for row, measured in record.measured.items():
@@ -164,9 +165,9 @@ def reconfigurations_table(record: ScheduleRecord, pools: IntArray | None = None
     if record.nodes_asked:
         columns["nodes_asked"] = np.zeros(len(record.resizes), dtype=np.int64)
         columns["nodes_asked"][[*record.nodes_asked]] = [*record.nodes_asked.values()]
-    state = (~np.isnan(columns["applied"])).astype(np.int64)
+    state = (~np.isnan(columns["applied"])).astype(np.int8)
     state[[*record.denied]] = len(STATES) - 1
-    table = Table(columns | {"state": take(texts(STATES), state)})
+    table = Table(columns | {"state": _words(STATES, state)})
     if len(record.cores):
         parts = [conform("reconfigurations", part) for part in (table, _core_changes(record.cores, ids))]
         table = Table({name: concatenated([part.raw(name) for part in parts]) for name in parts[0]})
@@ -274,6 +275,11 @@ def _narrowed(columns: dict[str, Any], ids: Texts | Sequence[str]) -> Table:
             columns[name] = values.astype(np.int64)
         del values  # before the next one
     return Table(columns)
+
+
+def _words(words: Sequence[str], number: npt.NDArray[Any]) -> Any:
+    """Return words by their numbers as a column."""
+    return Packed(number, texts(words)) if len(number) >= PACKED_FROM else take(texts(words), number)
 
 
 def _of_jobs(ids: Texts, job: IntArray) -> Any:

@@ -18,19 +18,19 @@ static int order_by_instant(struct engine *e) {
     if (row >= rows) return 1;
     uint32_t *next = make(e, e->instant_count + 1, sizeof *next);  /* of each instant: the place of its next row */
     uint32_t *place = rows > UINT32_MAX ? NULL : malloc((size_t)rows * sizeof *place);
+    int32_t *moved = malloc((size_t)rows * sizeof *moved), *from;
     int32_t **columns[] = {&e->held_job, &e->held_first, &e->held_nodes, &e->held_since, &e->held_until};
-    int good = next && place;
+    int good = next && place && moved;
     for (row = 0; good && row < rows; row++) next[e->held_since[row] + 1]++;
     for (int64_t at = 1; good && at <= e->instant_count; at++) next[at] += next[at - 1];
     for (row = 0; good && row < rows; row++) place[row] = next[e->held_since[row]]++;
     for (int column = 0; good && column < 5; column++) {
-        int32_t *from = *columns[column], *to = malloc((size_t)rows * sizeof *to);
-        if (!to) { good = 0; break; }
-        for (row = 0; row < rows; row++) to[place[row]] = from[row];
-        free(from);
-        *columns[column] = to;
+        from = *columns[column];
+        for (row = 0; row < rows; row++) moved[place[row]] = from[row];
+        *columns[column] = moved;
+        moved = from;  /* memory for the next column */
     }
-    free(next), free(place);
+    free(next), free(place), free(moved);
     return good;
 }
 
