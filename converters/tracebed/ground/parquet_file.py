@@ -24,7 +24,7 @@ FREE_BYTES = 2**28
 MANY_BYTES = 2**20
 """Size of a file from which on several threads decode it."""
 GIVEN_UP = 2**19
-"""Size of a dictionary, bytes, from which on the writer of a file has probably given it up for the rest of its texts."""
+"""Size of a dictionary, bytes, from which on the writer of a file has probably given it up for its other texts."""
 MAX_RATIO = 200
 """Largest accepted ratio of the decoded table to the file. A table of a million jobs, most columns constant, has 60."""
 
@@ -154,7 +154,7 @@ def _mostly_plain(source: pa.NativeFile, name: str, most: int) -> bool:
     for group in range(file.num_row_groups):
         for batch in file.iter_batches(1, [group], [name]):
             words = batch.column(0).dictionary
-            given_up = given_up and GIVEN_UP <= words.nbytes
+            given_up = given_up and words.nbytes >= GIVEN_UP
             size += file.metadata.row_group(group).num_rows * (pc.max(pc.binary_length(words)).as_py() or 0)
             break
     return given_up and size <= most

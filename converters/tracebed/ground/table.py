@@ -45,8 +45,8 @@ class Packed:
 
     numbers: npt.NDArray[Any]
     """Whole numbers, or the row of each value in `words`. Of times in whole seconds, `MISSING` is NaN."""
-    words: Texts | npt.NDArray[Any] | None = None
-    """The different values: texts, or ascending times; None: the values are numbers."""
+    words: Any = None
+    """The different values: `Texts`, or an array of ascending times; None: the values are numbers."""
     times: bool = False
     """Whether the values are of the type float64."""
 

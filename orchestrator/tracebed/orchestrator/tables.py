@@ -216,7 +216,8 @@ def allocations_table(
     kind = _kinds(cores, cpus)
     alike = ledger.ordered and len(kind) > 0 and not kind[-1]
     job, low, count = map(np.asarray, (ledger.jobs, ledger.firsts, ledger.counts))
-    start, end = (times if alike else np.asarray(times) for times in (ledger.starts, ledger.ends))
+    start: Any = ledger.starts if alike else np.asarray(ledger.starts)
+    end: Any = ledger.ends if alike else np.asarray(ledger.ends)
     ledger.jobs, ledger.firsts, ledger.counts = array("i"), array("i"), array("i")
     ledger.starts, ledger.ends = array("d"), array("d")
     columns: dict[str, Any] = {"job_id": job, "node": low, "count": count, "start": start, "end": end}

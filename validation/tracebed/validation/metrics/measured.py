@@ -80,9 +80,9 @@ def _computing(run: Run) -> pd.DataFrame:
 def _held(run: Run, rows: Table | pd.DataFrame) -> Steps:
     """Return the sum of the cores of `rows`, a table with the columns of allocations."""
     zero, parts = origin(run), []
-    start, end = (rows.kept(name) if isinstance(rows, Table) else None for name in ("start", "end"))
-    if isinstance(start, Packed) and isinstance(end, Packed) and start.words is not None and zero >= 0:
-        assert start.words is end.words  # the instants of a simulation
+    start = rows.kept("start") if isinstance(rows, Table) else None
+    if isinstance(start, Packed) and start.words is not None and isinstance(rows, Table) and zero >= 0:
+        assert start.words is rows.kept("end").words  # the instants of a simulation
         return Steps.between(start.words - zero, map(_held_between, rows.blocks()))
     for block in rows.blocks() if isinstance(rows, Table) else [rows]:
         held = _held_nodes(run, block, zero)

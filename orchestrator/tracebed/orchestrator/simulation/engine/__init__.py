@@ -320,7 +320,7 @@ class CompiledSimulator:
             *(results.array(f"row_{name}", rows) for name in ("job", "from", "to")),
             *(results.array(f"row_{name}", rows) for name in ("asked", "decided", "applied", "ended")),
         )
-        ledger = self.cluster.ledger
+        ledger: Any = self.cluster.ledger
         instants = results.taken("instants", results.number("instant_count"))
         ledger.jobs, ledger.firsts, ledger.counts, since, until = (
             results.taken(f"held_{name}", held) for name in ("job", "first", "nodes", "since", "until")
