@@ -177,12 +177,14 @@ def test_no_compressed_file_expands_without_bound(form: str, tmp_path: Path, mon
     assert peak < 2**24
 
 
-@pytest.mark.parametrize("bomb", ["rows", "texts"])
+@pytest.mark.parametrize("bomb", ["rows", "texts", "mixed"])
 def test_no_parquet_file_expands_without_bound(bomb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_file, "FREE_BYTES", 2**20)
     rows = 2**20 if bomb == "rows" else 2**10
-    word = "x" if bomb == "rows" else "x" * 2**16
-    table = pa.table({"job_id": pa.repeat(pa.scalar(word), rows), "nodes": pa.repeat(pa.scalar(1), rows)})
+    ids = pa.repeat(pa.scalar("x" if bomb == "rows" else "x" * 2**16), rows)
+    if bomb == "mixed":  # so many others that the writer gives up its dictionary
+        ids = pa.concat_arrays([ids, pa.array([f"{number:0100}" for number in range(20_000)])])
+    table = pa.table({"job_id": ids, "nodes": pa.repeat(pa.scalar(1), len(ids))})
     pq.write_table(table, tmp_path / "w.parquet", compression="zstd")
     for read in (READERS["workload"], lambda path: parquet_file.read_frame(path, hint="")):
         assert "MiB, more than 200 times the file" in refused(lambda: read(tmp_path / "w.parquet"))  # noqa: B023

@@ -39,6 +39,7 @@ from tracebed.orchestrator.simulation.engine.library import DescriptionError, Li
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.validation.metrics import figures
 
 pytestmark = pytest.mark.skipif(not engine.LIBRARY.exists(), reason="there was no C compiler")
 SOURCE = re.sub(
@@ -210,6 +211,26 @@ def test_pools_with_a_common_node_or_unlike_weights_are_simulated_in_python() ->
 @pytest.mark.parametrize("seed", range(6))
 def test_both_simulators_agree_with_hundreds_of_jobs_and_nodes(seed: int) -> None:
     assert not compared(seed, large=True), f"python -m tests.oracles.engines 1 --seed {seed} --large"
+
+
+def test_ranges_of_one_start_are_ordered_and_joined_as_in_python() -> None:
+    """Fifty jobs that start at one instant give back nodes to a wide job, and again to the next one."""
+    count = 50
+    table = {
+        "job_id": [f"{number:02}" for number in range(count)] + ["wide", "wider"],
+        "submit_time": [0.0] * count + [10.0, 20.0],
+        "run_time": [100.0 + number for number in range(count)] + [30.0, 300.0],
+        "nodes": [4] * count + [90, 60],
+        "kind": ["malleable"] * count + ["rigid"] * 2,
+        "nodes_min": [1] * count + [90, 60],
+        "nodes_max": [9] * count + [90, 60],
+        "nodes_pref": [2] * count + [90, 60],
+    }
+    runs = [predict(Workload(pd.DataFrame(table)), 210, "pref", engine=name) for name in ("python", "compiled")]
+    assert not differences(*runs)
+    assert (runs[0].allocations.groupby("start").size() > 64).any()
+    one, other = (figures(run, ["utilization", "utilization_full", "loss_of_capacity"]) for run in runs)
+    assert one == other
 
 
 def test_nodes_being_released_count_for_the_next_reservation() -> None:

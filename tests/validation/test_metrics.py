@@ -256,6 +256,15 @@ def test_steps() -> None:
     assert math.isnan(steps.mean(3, 3))
 
 
+def test_steps_between_instants_are_those_of_all_intervals() -> None:
+    rng = np.random.default_rng(1)
+    instants, since = np.cumsum(rng.random(50)), np.sort(rng.integers(0, 40, 200))
+    until, weight = since + rng.integers(0, 10, 200), rng.integers(1, 9, 200).astype(float)
+    halves = [(since[half], until[half], weight[half]) for half in (slice(100), slice(100, None))]
+    steps, same = Steps.between(instants, halves), Steps.count(instants[since], instants[until], weight)
+    assert steps.times.tolist() == same.times.tolist() and steps.values.tolist() == same.values.tolist()
+
+
 # The reference: dicts, loops and the definitions word by word.
 
 

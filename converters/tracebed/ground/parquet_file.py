@@ -23,6 +23,8 @@ FREE_BYTES = 2**28
 """Size of a decoded table that is always accepted."""
 MANY_BYTES = 2**20
 """Size of a file from which on several threads decode it."""
+GIVEN_UP = 2**19
+"""Size of a dictionary, bytes, from which on the writer of a file has probably given it up for its other texts."""
 MAX_RATIO = 200
 """Largest accepted ratio of the decoded table to the file. A table of a million jobs, most columns constant, has 60."""
 
@@ -104,6 +106,7 @@ def _read(
     if large > most:
         raise _bomb(large, where)
     texts = [name for name in texts if columns is None or name in columns]
+    texts = [name for name in texts if name in encoded or not _mostly_plain(source, name, most - large)]
     if names := [*dict.fromkeys([*texts, *encoded])]:
         table = pq.ParquetFile(source, read_dictionary=names).read(columns)
         for name in texts:
@@ -139,6 +142,22 @@ def _size(metadata: pq.FileMetaData, most: int) -> tuple[int, list[str]]:
     if not any(group.num_rows * group.total_byte_size > most for group in groups):
         return size, []
     return size, [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+
+
+def _mostly_plain(source: pa.NativeFile, name: str, most: int) -> bool:
+    """Return whether most texts of a column are not in its dictionaries, and `most` bytes hold those that are.
+
+    A writer gives up a dictionary when it is large. To make one of all texts takes ten times as long as to read them.
+    """
+    file = pq.ParquetFile(source, read_dictionary=[name])
+    given_up, size = True, 0
+    for group in range(file.num_row_groups):
+        for batch in file.iter_batches(1, [group], [name]):
+            words = batch.column(0).dictionary
+            given_up = given_up and words.nbytes >= GIVEN_UP
+            size += file.metadata.row_group(group).num_rows * (pc.max(pc.binary_length(words)).as_py() or 0)
+            break
+    return given_up and size <= most
 
 
 def _length(column: pa.ChunkedArray) -> int:

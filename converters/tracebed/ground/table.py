@@ -44,9 +44,9 @@ class Packed:
     """A column in the narrowest exact type. The values are made each time that the column is read."""
 
     numbers: npt.NDArray[Any]
-    """Whole numbers, or the row of each text in `words`. Of times in whole seconds, `MISSING` is NaN."""
-    words: Texts | None = None
-    """The different texts; None: the values are numbers."""
+    """Whole numbers, or the row of each value in `words`. Of times in whole seconds, `MISSING` is NaN."""
+    words: Any = None
+    """The different values: `Texts`, or an array of ascending times; None: the values are numbers."""
     times: bool = False
     """Whether the values are of the type float64."""
 
@@ -56,17 +56,21 @@ class Packed:
     @property
     def dtype(self) -> str:
         """The type of the values."""
-        return "str" if self.words is not None else "float64" if self.times else "int64"
+        return "float64" if self.times else "int64" if self.words is None else "str"
 
     @property
     def values(self) -> Any:
         """The column as it was before."""
         if self.words is not None:
-            return take(self.words, self.numbers)
+            return self.words[self.numbers] if self.times else take(self.words, self.numbers)
         values = self.numbers.astype(np.float64 if self.times else np.int64)
         if self.times and self.numbers.itemsize == 4:
             values[self.numbers == MISSING] = np.nan
         return values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return the values, for NumPy."""
+        return np.asarray(self.values, dtype)
 
     def __getitem__(self, rows: Any) -> Packed:
         """Return some of the rows: a slice, row numbers or a mask."""

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tracebed.converters.provenance import fits
-from tracebed.converters.workload import SCHEMA, FloatArray, Workload
+from tracebed.converters.workload import MAX_EXACT, SCHEMA, FloatArray, Workload
 from tracebed.ground.display import json_values
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.files import check_folder, replacing_folder, sha256_of
@@ -376,6 +376,8 @@ class Run:
         """Number of jobs that held only some of the cores of a node at some time."""
         rows = self.table("allocations")
         cores = np.array([node.cores for node in self.info.nodes], dtype=np.int64)
+        if min(int(block["cores"].min(initial=MAX_EXACT)) for block in rows.blocks()) >= cores.max(initial=0):
+            return 0
         return len(codes_of(rows.take(rows["cores"] < cores[rows["node"]]).raw("job_id"))[1])
 
     def check(self, folder: Path) -> None:

@@ -156,7 +156,8 @@ def reconfigurations_table(record: ScheduleRecord, pools: IntArray | None = None
     ids = _ids(record)
     columns: dict[str, Any] = {name: np.asarray(values) for name, values in vars(record.resizes).items()}
     columns["job_id"] = _of_jobs(ids, columns.pop("job"))
-    columns["kind"] = take(texts(["shrink", "expand"]), columns["nodes_to"] > columns["nodes_from"])
+    more = columns["nodes_to"] > columns["nodes_from"]
+    columns["kind"] = _words(["shrink", "expand"], more.astype(np.int8))
     for name in MEASURED if record.measured else ():
         columns[name] = np.full(len(record.resizes), NAN)
         for row, measured in record.measured.items():
@@ -164,9 +165,9 @@ def reconfigurations_table(record: ScheduleRecord, pools: IntArray | None = None
     if record.nodes_asked:
         columns["nodes_asked"] = np.zeros(len(record.resizes), dtype=np.int64)
         columns["nodes_asked"][[*record.nodes_asked]] = [*record.nodes_asked.values()]
-    state = (~np.isnan(columns["applied"])).astype(np.int64)
+    state = (~np.isnan(columns["applied"])).astype(np.int8)
     state[[*record.denied]] = len(STATES) - 1
-    table = Table(columns | {"state": take(texts(STATES), state)})
+    table = Table(columns | {"state": _words(STATES, state)})
     if len(record.cores):
         parts = [conform("reconfigurations", part) for part in (table, _core_changes(record.cores, ids))]
         table = Table({name: concatenated([part.raw(name) for part in parts]) for name in parts[0]})
@@ -213,11 +214,18 @@ def allocations_table(
     the ledger, which takes half a gigabyte for a million malleable jobs.
     """
     kind = _kinds(cores, cpus)
-    job, low, count, start, end = map(
-        np.asarray, (ledger.jobs, ledger.firsts, ledger.counts, ledger.starts, ledger.ends)
-    )
+    alike = ledger.ordered and len(kind) > 0 and not kind[-1]
+    job, low, count = map(np.asarray, (ledger.jobs, ledger.firsts, ledger.counts))
+    start: Any = ledger.starts if alike else np.asarray(ledger.starts)
+    end: Any = ledger.ends if alike else np.asarray(ledger.ends)
     ledger.jobs, ledger.firsts, ledger.counts = array("i"), array("i"), array("i")
     ledger.starts, ledger.ends = array("d"), array("d")
+    columns: dict[str, Any] = {"job_id": job, "node": low, "count": count, "start": start, "end": end}
+    if alike:
+        columns["cores"] = repeated(np.int64(cores[0]), len(job))
+        columns["cpus"] = repeated(format_cpus(cpus[0]), len(job))
+        del job, low, count, start, end
+        return _narrowed(columns, ids)
     high = low + count
     del count
     entry = np.arange(len(job)) if ledger.parts else np.empty(0, dtype=np.int64)
@@ -247,16 +255,20 @@ def allocations_table(
     joins = low[1:] == high[:-1]
     for same in (job, start, end, held, mask):
         joins &= same[1:] == same[:-1]
-    columns: dict[str, Any] = {"job_id": job, "node": low, "count": high, "start": start, "end": end}
-    columns |= {"cores": held, "cpus": mask}
+    columns = {"job_id": job, "node": low, "count": high, "start": start, "end": end, "cores": held, "cpus": mask}
     del job, low, high, start, end, held, mask, same, entry  # frees each array when its column is made
     if joins.any():
         first, last = np.append(True, ~joins), np.append(~joins, True)
         columns = {name: columns.pop(name)[last if name == "count" else first] for name in list(columns)}
     columns["count"] -= columns["node"]
-    columns["job_id"] = _of_jobs(texts(ids), columns["job_id"])
     columns["cpus"] = _compact(columns["cpus"], lambda mask: take(texts([*masks]), mask))
     columns["cores"] = _compact(columns["cores"], lambda held: held.astype(np.int64))
+    return _narrowed(columns, ids)
+
+
+def _narrowed(columns: dict[str, Any], ids: Texts | Sequence[str]) -> Table:
+    """Return the table of columns, of which those of a large table are packed one after the other, and then freed."""
+    columns["job_id"] = _of_jobs(texts(ids), columns["job_id"])
     for name in [*columns]:  # in their order
         values = columns.pop(name)
         columns[name] = packed(values)
@@ -264,6 +276,11 @@ def allocations_table(
             columns[name] = values.astype(np.int64)
         del values  # before the next one
     return Table(columns)
+
+
+def _words(words: Sequence[str], number: npt.NDArray[Any]) -> Any:
+    """Return words by their numbers as a column."""
+    return Packed(number, texts(words)) if len(number) >= PACKED_FROM else take(texts(words), number)
 
 
 def _of_jobs(ids: Texts, job: IntArray) -> Any:

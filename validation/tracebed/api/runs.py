@@ -481,7 +481,9 @@ def resizes(run: orchestrator.Run) -> int | None:
     Args:
         run: the run.
     """
-    return None if "reconfigurations" in run.info.unknown else len(MeasuredRun(run).applied)
+    if "reconfigurations" in run.info.unknown:
+        return None
+    return int((run.are_resizes & run.table("reconfigurations").equal("state", "applied")).sum())
 
 
 def metrics(

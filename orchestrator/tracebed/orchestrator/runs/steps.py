@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
+from tracebed.ground.table import IntArray
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,23 @@ class Steps:
         np.cumsum(values, out=values)
         last = np.append(times[1:] != times[:-1], True)[: len(times)]  # the last of several changes at one instant
         return cls(times[last], values[last])
+
+    @classmethod
+    def between(cls, instants: FloatArray, intervals: Iterable[tuple[IntArray, IntArray, FloatArray]]) -> Steps:
+        """Return the same as `count`, of arrays of intervals whose starts and ends are rows of ascending instants.
+
+        The weights are whole numbers, so that their sums are exact in any order.
+        """
+        values, touched = np.zeros(len(instants)), np.zeros(len(instants), dtype=bool)
+        for since, until, weight in intervals:
+            there = until > since
+            for rows, sign in ((since[there], 1), (until[there], -1)):
+                touched[rows] = True
+                low = int(rows.min(initial=len(instants)))
+                sums = np.bincount(rows - low, weight[there])
+                values[low : low + len(sums)] += sign * sums
+        np.cumsum(values, out=values)
+        return cls(instants[touched], values[touched])
 
     def at(self, instants: FloatArray) -> FloatArray:
         """Return the value at each of `instants` (s), shape (instants,). At a step, the value after the step."""
@@ -103,7 +122,7 @@ def held_cores(starts: FloatArray, ends: FloatArray, cores: FloatArray) -> Steps
     return Steps.count(*held_together(starts, ends, cores))
 
 
-def held_together(starts: FloatArray, ends: FloatArray, cores: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def held_together(starts: Any, ends: Any, cores: FloatArray | IntArray) -> tuple[Any, Any, FloatArray]:
     """Return the rows of `held_cores` with successive ones of equal times as one."""
     first = np.flatnonzero(np.append(True, (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1]))[: len(starts)])
     sums = np.add.reduceat(cores, first) if len(cores) else cores  # most jobs hold several ranges of nodes at a time

@@ -36,6 +36,9 @@ class Ledger:
     ends: array[float] = field(default_factory=lambda: array("d"))
     parts: dict[int, range] = field(default_factory=dict)
     """Index of an entry of shared nodes -> the cores that the job held on each of them."""
+    ordered: bool = False
+    """Whether the entries are ordered by start, job, first node and end, and adjacent ranges are one, as those of the
+    compiled engine. Its columns are arrays of NumPy, and `starts` and `ends` are `Packed`, with the same instants."""
 
     def __post_init__(self) -> None:
         self._recent: list[tuple[int, Sequence[int], float, float, range | None]] = []

@@ -165,7 +165,7 @@ def count_dispatched(record: ScheduleRecord, cluster: Cluster, delays: Delays) -
     ends, began = np.where(lost, ledger.ends, np.fmin(ledger.ends, end)), np.asarray(ledger.starts)
     began = np.where(began > start, began + delays.expand(0, 1), began)
     starts = np.where(lost, ledger.starts, np.fmin(np.fmax(began, start), ends))
-    ledger.starts = array("d", starts.tobytes())
+    ledger.ordered, ledger.starts = False, array("d", starts.tobytes())
     ledger.ends = array("d", ends.tobytes())
     resizes = record.resizes
     resized = np.asarray(resizes.job)

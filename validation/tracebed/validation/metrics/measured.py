@@ -13,7 +13,7 @@ import numpy as np
 from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import ChangeCause, JobState
-from tracebed.ground.table import IntArray, Table
+from tracebed.ground.table import IntArray, Packed, Table
 from tracebed.ground.topology import Grid
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.schema import TABLES
@@ -80,10 +80,19 @@ def _computing(run: Run) -> pd.DataFrame:
 def _held(run: Run, rows: Table | pd.DataFrame) -> Steps:
     """Return the sum of the cores of `rows`, a table with the columns of allocations."""
     zero, parts = origin(run), []
+    start = rows.kept("start") if isinstance(rows, Table) else None
+    if isinstance(start, Packed) and start.words is not None and isinstance(rows, Table) and zero >= 0:
+        assert start.words is rows.kept("end").words  # the instants of a simulation
+        return Steps.between(start.words - zero, map(_held_between, rows.blocks()))
     for block in rows.blocks() if isinstance(rows, Table) else [rows]:
         held = _held_nodes(run, block, zero)
         parts.append(held_together(held.start, held.end, (held.cores * held.count).astype(np.float64)))
     return Steps.count(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _held_between(rows: Table) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return the rows of the instants since and until which jobs hold cores, and the number of the cores."""
+    return held_together(rows.kept("start").numbers, rows.kept("end").numbers, rows["cores"] * rows["count"])
 
 
 def _held_nodes(run: Run, rows: Table | pd.DataFrame, zero: float) -> HeldNodes:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from tracebed.converters.workload import Kind
 from tracebed.ground.states import ChangeCause, JobState
+from tracebed.ground.table import Packed
 from tracebed.machine.pools import Pools
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -319,10 +320,13 @@ class CompiledSimulator:
             *(results.array(f"row_{name}", rows) for name in ("job", "from", "to")),
             *(results.array(f"row_{name}", rows) for name in ("asked", "decided", "applied", "ended")),
         )
-        ledger = self.cluster.ledger
-        ledger.jobs, ledger.firsts, ledger.counts, ledger.starts, ledger.ends = (
-            results.array(f"held_{name}", held) for name in ("job", "first", "nodes", "since", "until")
+        ledger: Any = self.cluster.ledger
+        instants = results.taken("instants", results.number("instant_count"))
+        ledger.jobs, ledger.firsts, ledger.counts, since, until = (
+            results.taken(f"held_{name}", held) for name in ("job", "first", "nodes", "since", "until")
         )
+        ledger.starts, ledger.ends = Packed(since, instants, times=True), Packed(until, instants, times=True)
+        ledger.ordered = not self._shares
         changes, power = results.number("power_changes"), record.power
         power.node, power.time, power.state = (
             results.array(f"power_{name}", changes) for name in ("node", "time", "state")

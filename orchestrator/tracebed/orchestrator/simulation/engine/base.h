@@ -68,7 +68,8 @@
     _(const double *, row_asked) _(const double *, row_decided) _(const double *, row_applied) \
     _(const double *, row_ended) \
     _(const int32_t *, held_job) _(const int32_t *, held_first) _(const int32_t *, held_nodes) /* of each range of nodes */ \
-    _(const double *, held_since) _(const double *, held_until) \
+    _(const int32_t *, held_since) _(const int32_t *, held_until) /* rows of `instants` */ \
+    _(int64_t, instant_count) _(const double *, instants) /* ascending, without sharing */ \
     _(const int32_t *, held_part) /* cores of a guest, minus those of an owner, 0: all; null: no sharing */ \
     _(int64_t, core_changes) _(const int32_t *, core_job) _(const int32_t *, core_node) _(const int32_t *, core_from) \
     _(const int32_t *, core_to) _(const uint8_t *, core_cause) _(const double *, core_asked) \
@@ -210,8 +211,9 @@ struct engine {
     int32_t *row_job, *row_from, *row_to; double *row_asked, *row_decided, *row_applied, *row_ended;
     int32_t *open;                   /* job -> its pending row; -1: none */
     int64_t held_count, held_room;                  /* ledger */
-    int32_t *held_job, *held_first, *held_nodes; double *held_since, *held_until;
+    int32_t *held_job, *held_first, *held_nodes, *held_since, *held_until;
     int32_t *held_part;
+    int64_t instant_count, instant_room; double *instants;  /* at which nodes were taken or given back */
     int64_t power_count, power_room;                /* changes of the power of nodes */
     int32_t *power_node; double *power_time; uint8_t *power_state;
     struct sleep *sleep;             /* null: no node is switched off */
@@ -230,7 +232,7 @@ struct engine {
 #define POWER_CHANGES(_) /* a row per node and change */ \
     _(e, power_node, room) _(e, power_time, room) _(e, power_state, room)
 #define ARRAYS(_) \
-    LEDGER(_) RESIZES(_) POWER_CHANGES(_) \
+    LEDGER(_) RESIZES(_) POWER_CHANGES(_) _(e, instants, room) \
     _(e, heap, room) _(e, ranges, room) _(e, promised, room) _(e, promised_nodes, room) _(e, chunks, room) \
     _(e, times, room) _(e, idle_then, room) _(e, idle_bits, e->words) \
     _(e, ends, jobs) _(e, progress, jobs) _(e, limits, jobs) _(e, pending, jobs) _(e, held, holders) _(e, size, holders) \

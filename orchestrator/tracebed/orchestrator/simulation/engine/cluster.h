@@ -1,7 +1,16 @@
 /* Idle nodes as bits, allocated nodes as ranges, and the ledger. Part of engine.c. */
 
-/* Add a row of nodes held from `since` to the ledger; return its index, or -1 without memory. */
-static int64_t enter(struct engine *e, int32_t job, int64_t first, int64_t count, double since) {
+/* Return the row of `time` in e->instants, or -1 without memory. Times ascend, except those of jobs that share nodes. */
+static int32_t instant(struct engine *e, double time) {
+    int64_t last = e->instant_count - 1;
+    if (last >= 0 && e->instants[last] == time) return (int32_t)last;
+    if (!make_room(e, &e->instants, e->instant_count, &e->instant_room, sizeof *e->instants)) return -1;
+    e->instants[e->instant_count] = time;
+    return (int32_t)e->instant_count++;
+}
+
+/* Add a row of nodes held from the instant `since` to the ledger; return its index, or -1 without memory. */
+static int64_t enter(struct engine *e, int32_t job, int64_t first, int64_t count, int32_t since) {
     if (e->held_count == e->held_room) {
         int64_t room = e->held_room * 2;
         if (!(1 LEDGER(GROWN)) || (e->sharing && !grow(e, &e->held_part, room, 4))) return -1;
@@ -26,7 +35,7 @@ static int32_t new_range(struct engine *e) {
 }
 
 static void hold(struct engine *e, int32_t job, int64_t first, int64_t count) {
-    int64_t row = enter(e, job, first, count, e->now);  /* in order of allocation, mostly the order of the table */
+    int64_t row = enter(e, job, first, count, instant(e, e->now));
     int32_t at = row < 0 ? -1 : new_range(e);
     if (at < 0) return;
     e->ranges[at] = (struct range){row, (int32_t)first, (int32_t)count, e->held[job]};
@@ -113,7 +122,7 @@ static void take_back(struct engine *e, int32_t job, int64_t count) {
             row = enter(e, job, first, given, e->held_since[row]);
             if (row < 0) return;
         }
-        e->held_until[row] = e->now;
+        e->held_until[row] = instant(e, e->now);
         give_back(e, first, given);
         if (e->sleep) rest(e, first, given);
         if (!range->count) {

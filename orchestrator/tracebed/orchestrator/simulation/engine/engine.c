@@ -13,6 +13,7 @@
 #include "events.h"
 #include "power.h"
 #include "cluster.h"
+#include "ledger.h"
 #include "releases.h"
 #include "queue.h"
 #include "sleep.h"
@@ -170,19 +171,31 @@ static int is_result(const struct results *results, const void *array) {
     return array && (0 RESULTS(SAME));
 }
 
-/* Free one array of results; null: what is no result of an engine that is done. It may then only be read and freed. */
-void tracebed_engine_forget(struct engine *e, const void *array) {
+/* Free what is no result of an engine that is done, which may then only be read and freed, and complete the ledger.
+ * Return whether there is enough memory. */
+int tracebed_engine_finish(struct engine *e) {
     struct results results;
     tracebed_engine_results(e, &results);
-    if (!array) {
-        for (int64_t at = 0; at < e->chunk_count; at++) free(e->chunks[at]);
-        e->chunk_count = 0;
-        free(e->class_of), e->class_of = NULL;
-    }
-#define FORGOTTEN(owner, name, count) \
-    if (array ? (const void *)owner->name == array : !is_result(&results, owner->name)) free(owner->name), owner->name = NULL;
+    for (int64_t at = 0; at < e->chunk_count; at++) free(e->chunks[at]);
+    e->chunk_count = 0;
+    free(e->class_of), e->class_of = NULL;
+#define FORGOTTEN(owner, name, count) if (!is_result(&results, owner->name)) free(owner->name), owner->name = NULL;
     ARRAYS(FORGOTTEN) ARRAYS_OF_CLASSES(FORGOTTEN)
+    if (e->sharing) return 1;
+    if (!order_ledger(e)) return 0;
+    join_ledger(e);
+    return 1;
 }
+
+/* Hand over an array of results, which the caller frees. Return whether it was handed over. */
+int tracebed_engine_give(struct engine *e, const void *array) {
+    int given = 0;
+#define GIVEN(owner, name, count) if ((const void *)owner->name == array) owner->name = NULL, given = 1;
+    ARRAYS(GIVEN)
+    return given;
+}
+
+void tracebed_engine_free_array(void *array) { free(array); }
 
 void tracebed_engine_free(struct engine *e) {
     if (!e) return;
@@ -234,7 +247,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->blocks = (jobs + BLOCK - 1) / BLOCK;
     e->groups = (e->blocks + GROUP - 1) / GROUP;
     int64_t nodes = in->nodes, room = 256, holders = jobs + (in->sleep == ALWAYS_ON ? 0 : nodes);
-    e->heap_room = e->range_room = e->promise_room = e->chunk_room = e->row_room = e->held_room = e->step_room = e->power_room = room;
+    e->heap_room = e->range_room = e->promise_room = e->chunk_room = e->row_room = e->held_room = e->instant_room = e->step_room = e->power_room = room;
     e->coming_free = -1;
     ARRAYS(MADE)
     if (in->promise != POOL) {
@@ -282,6 +295,7 @@ void tracebed_engine_results(const struct engine *e, struct results *results) {
         .row_asked = e->row_asked, .row_decided = e->row_decided, .row_applied = e->row_applied, .row_ended = e->row_ended,
         .held_job = e->held_job, .held_first = e->held_first, .held_nodes = e->held_nodes,
         .held_since = e->held_since, .held_until = e->held_until, .held_part = e->held_part,
+        .instant_count = e->instant_count, .instants = e->instants,
         .power_changes = e->power_count, .power_node = e->power_node, .power_time = e->power_time,
         .power_state = e->power_state,
     };

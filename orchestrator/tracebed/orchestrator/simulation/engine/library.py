@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 TYPECODES = {"double": "d", "int64_t": "q", "int32_t": "i", "uint8_t": "B", "uint64_t": "Q"}
 """Element type of an array in base.h -> type code in `array` and NumPy."""
@@ -66,8 +67,12 @@ class Library:
                 raise ValueError(f"{kind.__name__} has {size()} bytes in C, {ctypes.sizeof(kind)} in Python")
         self.new = functions.tracebed_engine_new
         self.new.argtypes, self.new.restype = [ctypes.POINTER(self._setup_type)], ctypes.c_void_p
-        self.forget = functions.tracebed_engine_forget
-        self.forget.argtypes, self.forget.restype = [ctypes.c_void_p, ctypes.c_void_p], None
+        self.finish = functions.tracebed_engine_finish
+        self.finish.argtypes = [ctypes.c_void_p]
+        self.give = functions.tracebed_engine_give
+        self.give.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        self.free_array = functions.tracebed_engine_free_array
+        self.free_array.argtypes, self.free_array.restype = [ctypes.c_void_p], None
         self.free = functions.tracebed_engine_free
         self.free.argtypes, self.free.restype = [ctypes.c_void_p], None
         self.advance = functions.tracebed_engine_advance
@@ -102,21 +107,46 @@ class Library:
         return setup
 
     def results(self, engine: int) -> Results:
-        """Return the results of an engine that is done, which loses what is read. They are valid until `free`."""
+        """Return the results of an engine that is done, which loses what is read. They are valid until `free`.
+
+        Raises:
+            MemoryError: the engine cannot allocate memory.
+        """
         structure = self._results_type()
-        self.forget(engine, None)  # what is no result
+        if not self.finish(engine):
+            raise MemoryError("the compiled engine cannot allocate memory")
         self._read(engine, ctypes.byref(structure))
-        return Results(structure, self._results, lambda address: self.forget(engine, address))
+        return Results(structure, self._results, lambda address: bool(self.give(engine, address)), self.free_array)
+
+
+class Memory:
+    """Memory of an array that was made in C, with which NumPy makes an array of it."""
+
+    def __init__(self, address: int, count: int, typecode: str, free: Callable[[int], None]) -> None:
+        """Take over `count` elements at an address. `free` frees them."""
+        self._address, self._free = address, free
+        dtype = np.dtype(typecode).str
+        self.__array_interface__ = {"data": (address, False), "shape": (count,), "typestr": dtype, "version": 3}
+
+    def __del__(self) -> None:
+        self._free(self._address)
 
 
 class Results:
     """A `struct results`: numbers and arrays by name."""
 
     def __init__(
-        self, structure: ctypes.Structure, fields: Mapping[str, tuple[str, bool]], forget: Callable[[int], None]
+        self,
+        structure: ctypes.Structure,
+        fields: Mapping[str, tuple[str, bool]],
+        give: Callable[[int], bool],
+        free: Callable[[int], None],
     ) -> None:
-        """Wrap the structure, whose fields are described by `fields`. `forget` frees the array at an address."""
-        self._structure, self._fields, self._forget = structure, fields, forget
+        """Wrap the structure, whose fields are described by `fields`.
+
+        `give` hands over the array at an address, and returns whether it did. `free` frees such an array.
+        """
+        self._structure, self._fields, self._give, self._free = structure, fields, give, free
 
     def number(self, name: str) -> int:
         """Return a number."""
@@ -128,8 +158,16 @@ class Results:
         if count:
             size, address = count * values.itemsize, getattr(self._structure, name)
             values.frombytes((ctypes.c_char * size).from_address(address))
-            self._forget(address)
+            if self._give(address):
+                self._free(address)
         return values
+
+    def taken(self, name: str, count: int) -> NDArray[Any]:
+        """Return the first `count` elements of an array, which is no longer of the engine, without a copy."""
+        address = getattr(self._structure, name)
+        given = self._give(address)
+        assert given, name
+        return np.asarray(Memory(address, count, self._fields[name][0], self._free))
 
 
 def fields_of(items: list[str]) -> dict[str, tuple[str, bool]]:

@@ -49,14 +49,14 @@ static int32_t node_at(const struct resident *r, int64_t at) {
  * those of an owner; 0: all. */
 static void past(struct engine *e, int32_t job, int32_t node, double since, int32_t part) {
     int64_t last = e->held_count - 1;
-    if (last >= 0 && e->held_job[last] == job && e->held_since[last] == since && e->held_until[last] == e->now
-        && e->held_part[last] == part && e->held_first[last] + e->held_nodes[last] == node) {
+    if (last >= 0 && e->held_job[last] == job && e->instants[e->held_since[last]] == since
+        && e->instants[e->held_until[last]] == e->now && e->held_part[last] == part && e->held_first[last] + e->held_nodes[last] == node) {
         e->held_nodes[last]++;
         return;
     }
-    int64_t row = enter(e, job, node, 1, since);
+    int64_t row = enter(e, job, node, 1, instant(e, since));
     if (row < 0) return;
-    e->held_until[row] = e->now;
+    e->held_until[row] = instant(e, e->now);
     e->held_part[row] = part;
 }
 

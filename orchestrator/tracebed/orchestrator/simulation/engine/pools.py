@@ -179,7 +179,7 @@ def _add_ledger(ledger: Ledger, own: Ledger, jobs: IntArray, nodes: IntArray) ->
 
     A range of nodes of the pool may be several ranges of the machine.
     """
-    if not own.jobs:
+    if not len(own.jobs):
         return
     held, low, count, starts, ends = map(np.asarray, (own.jobs, own.firsts, own.counts, own.starts, own.ends))
     row, low, high = split(low, low + count, np.cumsum(np.diff(nodes, prepend=nodes[0] - 1) != 1))
