@@ -434,10 +434,15 @@ class StateInputs:
             fixed[k] += fmean(more) if more else 0.0
         count = len(jobs)
         own = [*first, *range(known, count)]
-        owners = [_owner(accounting, job, number) for job, number in zip(jobs, partition, strict=True)]
+        alike: dict[tuple[str, str, str, int], LiveJob] = {}
+        asked = [(job.account, job.user, job.qos, number) for job, number in zip(jobs, partition, strict=True)]
+        for key, job in zip(asked, jobs, strict=True):
+            alike.setdefault(key, job)
+        kinds = [(_owner(accounting, job, key[3]), key[3]) for key, job in alike.items()]
+        kind = {key: number for number, key in enumerate(alike)}
         ids = [job.id for job in jobs]
         inputs = Inputs(
-            **rules(self._idle, accounting, factors, owners, partition),
+            **rules(self._idle, accounting, factors, kinds, [kind[key] for key in asked]),
             submit=[max(job.waits_since, job.eligible) - self._zero for job in jobs],
             run_time=[math.nan] * count,
             limit=[whole_minutes(job.limit_s) for job in jobs],

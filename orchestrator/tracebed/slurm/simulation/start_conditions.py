@@ -19,6 +19,7 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
+from tracebed.ground.table import codes_of
 from tracebed.machine.calendar import OutageKind
 from tracebed.orchestrator.scheduling.dependencies import SINGLETON, SUCCESSFUL, dependencies_of, groups_of
 from tracebed.orchestrator.scheduling.node_masks import mask_of
@@ -305,5 +306,5 @@ def _partial(reservations: Sequence[Reservation], cluster: SlurmCluster) -> Iter
 
 def of(workload: Workload, name: str, numbers: Sequence[int]) -> list[str]:
     """Return the texts of a column for the jobs `numbers`."""
-    column = workload.texts(name).tolist()
-    return [column[job] for job in numbers]
+    codes, words = codes_of(workload.arrow(name))
+    return [words[code] for code in codes[[*numbers]].tolist()]
