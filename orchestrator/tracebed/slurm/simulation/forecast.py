@@ -442,7 +442,7 @@ class StateInputs:
         kind = {key: number for number, key in enumerate(alike)}
         ids = [job.id for job in jobs]
         inputs = Inputs(
-            **rules(self._idle, accounting, factors, kinds, [kind[key] for key in asked]),
+            **rules(self._idle, accounting, factors, kinds, np.array([kind[key] for key in asked], dtype=np.int64)),
             submit=[max(job.waits_since, job.eligible) - self._zero for job in jobs],
             run_time=[math.nan] * count,
             limit=[whole_minutes(job.limit_s) for job in jobs],

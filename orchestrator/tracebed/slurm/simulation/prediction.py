@@ -305,6 +305,8 @@ class _Kind(NamedTuple):
     """Whether the priority, or the limits of the owner, depend on the time limit."""
 
 
+RELEASE = "extra_release_s"
+"""Column of a log with the time from the end of each job to the end of its steps that ignore SIGTERM, s."""
 ASKED = ("partition", "features", "gres", "group", "user", "queue", "licenses")
 """Columns of texts with what a job asks for."""
 
@@ -374,11 +376,11 @@ def _inputs(
         words["gres"],
         words["features"],
     )
-    users = zip(words["group"], words["user"], words["queue"], strict=True)
+    named = zip(words["group"], words["user"], words["queue"], strict=True)
     of_groups = [
         [kind_of(name, *own) for name in listed.split(",")]
         for listed, *own in zip(
-            words["partition"], sizes, users, words["licenses"], started[first].tolist(), strict=True
+            words["partition"], sizes, named, words["licenses"], started[first].tolist(), strict=True
         )
     ]
     every = [kind for own in of_groups for kind in own]
@@ -415,30 +417,27 @@ def _inputs(
         raise InputError(f"none of the {len(jobs):,} jobs can run on the cluster: {reason}{some}", hint=hint)
     begun = _begins(runnable.arrow("array"), np.asarray(jobs.column("submit")))
     entries = entries[np.lexsort((job[entries], kind[entries] - begin[job[entries]], begun[job[entries]]))]
-    numbers, limits = job[entries].tolist(), limit[entries].tolist()
-    order, _, which = distinct(kind[entries])
+    which = job[entries]
+    numbers, size = which.tolist(), nodes[which].tolist()
+    order, _, kind = distinct(kind[entries])
     used = [each for number in order.tolist() if isinstance(each := every[number], _Kind)]
-    own = which.tolist()
-    known = "extra_release_s" in runnable.columns
-    release = runnable.floats("extra_release_s").tolist() if known else [0.0] * len(jobs)  # of SIGTERM ignored
+    release = runnable.floats(RELEASE)[which] if RELEASE in runnable.columns else 0.0
     launch, end = cache(setup.timing.overheads.launch), cache(setup.timing.overheads.end)
-    overrun = _overruns(runnable, kill=not extend)
-    of_users: dict[str, int] = {}
-    user = [of_users.setdefault(each.owner.user, len(of_users)) for each in used]
+    users: dict[str, int] = {}
     licenses = of(runnable, "licenses", numbers)
     inputs = Inputs(
-        **rules(idle, accounting, factors, [(each.owner, each.partition) for each in used], own),
-        submit=[jobs.submit[job] for job in numbers],
-        run_time=[jobs.run_time[job] for job in numbers],
-        limit=limits,
-        launch_s=[launch(jobs.nodes[job]) for job in numbers],
-        overrun_s=[overrun[job] for job in numbers],
-        end_s=[end(jobs.nodes[job]) + release[job] for job in numbers],
-        requests=[used[each].request for each in own],
-        user=[user[each] for each in own],
-        fixed=[float(judged[each]) for each in variant[entries].tolist()],
+        **rules(idle, accounting, factors, [(each.owner, each.partition) for each in used], kind),
+        submit=np.asarray(jobs.column("submit"))[which],
+        run_time=np.asarray(jobs.column("run_time"))[which],
+        limit=limit[entries],
+        launch_s=np.array([launch(each) for each in size]),
+        overrun_s=_overruns(runnable, kill=not extend)[which],
+        end_s=np.array([end(each) for each in size]) + release,
+        requests=[used[each].request for each in kind.tolist()],
+        user=np.array([users.setdefault(each.owner.user, len(users)) for each in used])[kind],
+        fixed=np.array([math.nan if isinstance(each, str) else each for each in judged])[variant[entries]],
         associations=accounting.tree(weights.half_life_s, (), weights.classic),
-        association=[used[each].owner.association for each in own],
+        association=np.array([each.owner.association for each in used])[kind],
         fairshare=weights.fairshare,
         conditions=conditions_of(runnable, numbers, kill_invalid=cluster.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
@@ -452,11 +451,7 @@ def _inputs(
 
 
 def rules(
-    idle: IdleCluster,
-    accounting: Accounting,
-    factors: Factors,
-    kinds: Sequence[tuple[Owner, int]],
-    of: Sequence[int],
+    idle: IdleCluster, accounting: Accounting, factors: Factors, kinds: Sequence[tuple[Owner, int]], of: IntArray
 ) -> dict[str, Any]:
     """Return the fields of `Inputs` that follow from a cluster, and from the kind of each job, its number in `kinds`.
 
@@ -465,19 +460,17 @@ def rules(
     cluster = idle.cluster
     partition = [number for _, number in kinds]
     over_limit = [float(cluster.partitions[number].over_limit_s) for number in partition]
-    usage = [accounting.usage_factor(owner) for owner, _ in kinds]
-    group, reserve = [accounting.group(owner) for owner, _ in kinds], [accounting.reserves(owner) for owner, _ in kinds]
     preemption = preemption_of(cluster, partition, [owner.qos for owner, _ in kinds])
     return {
-        "partition": [partition[kind] for kind in of],
+        "partition": np.array(partition)[of],
         "tier": [each.tier for each in cluster.partitions],
-        "over_limit_s": [over_limit[kind] for kind in of],
+        "over_limit_s": np.array(over_limit)[of],
         "free": idle.resources,
-        "usage_factor": [usage[kind] for kind in of],
+        "usage_factor": np.array([accounting.usage_factor(owner) for owner, _ in kinds])[of],
         "billing": factors.billing,
         "billing_most": factors.most,
-        "limits": accounting.limits([group[kind] for kind in of]),
-        "reserve": [reserve[kind] for kind in of],
+        "limits": accounting.limits(np.array([accounting.group(owner) for owner, _ in kinds])[of]),
+        "reserve": np.array([accounting.reserves(owner) for owner, _ in kinds])[of],
         "age": cluster.weights.age,
         "max_age_s": cluster.weights.max_age_s,
         "period_s": cluster.weights.period_s,
@@ -488,7 +481,7 @@ def rules(
         "part_test": cluster.bf_max_job_part,
         "user_part_test": cluster.bf_max_job_user_part,
         "complete_wait_s": cluster.complete_wait_s,
-        "preemption": preemption and replace(preemption, of=[preemption.of[kind] for kind in of]),
+        "preemption": preemption and replace(preemption, of=np.array(preemption.of)[of]),
     }
 
 
@@ -497,12 +490,11 @@ def _numbers(values: FloatArray) -> list[float]:
     return [NAN if math.isnan(value) else value for value in values.tolist()]
 
 
-def _overruns(workload: Workload, *, kill: bool) -> list[float]:
+def _overruns(workload: Workload, *, kill: bool) -> FloatArray:
     """Return for how long each job ran beyond its limit, s, if the log says that Slurm ended it so; else NaN."""
     beyond = workload.floats("run_time") - workload.floats("time_limit")
     killed = equal(workload.arrow("status"), JobState.KILLED) & (beyond > 0) & kill
-    overruns: list[float] = np.where(killed, beyond, np.nan).tolist()
-    return overruns
+    return np.where(killed, beyond, np.nan)
 
 
 def _begins(arrays: Texts, submit: FloatArray) -> IntArray:
@@ -718,15 +710,16 @@ def _enter(
         record.resize_requested(job, resize.before, resize.after, resize.asked)
         record.resize_applied(job, resize.decided, resize.applied, max(resize.applied, resize.ended))
     settled = {job for job, end in zip(numbers, outcome.end, strict=True) if not math.isnan(end)}
-    for at, job in enumerate(numbers):
-        record.restarts[job] += outcome.restarts[at]
-        if math.isnan(outcome.end[at]):
-            if job not in settled:  # the first entry of the job has the reason
-                record.refuse(job, *_never(inputs, at, outcome.refused[at]))
-                settled.add(job)
-            continue
-        record.start[job], record.launched[job] = starts[at], outcome.launched[at]
-        record.finish(job, outcome.end[at], *FATES[outcome.fate[at]])
+    rows = zip(numbers, starts, outcome.launched, outcome.end, outcome.fate, outcome.restarts, strict=True)
+    for at, (job, start, launched, end, fate, restarts) in enumerate(rows):
+        if restarts:
+            record.restarts[job] += restarts
+        if not math.isnan(end):
+            record.start[job], record.launched[job], record.end[job] = start, launched, end
+            record.state[job], record.reason[job] = FATES[fate]
+        elif job not in settled:  # the first entry of the job has the reason
+            record.refuse(job, *_never(inputs, at, outcome.refused[at]))
+            settled.add(job)
     begins = [
         active if active > start else begin
         for active, start, begin in zip(outcome.active, outcome.start, starts, strict=True)

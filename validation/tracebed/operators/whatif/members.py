@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
@@ -26,6 +25,7 @@ from tracebed.converters.perturbation import Perturbation, perturbed
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Workload
 from tracebed.ground.errors import TracebedError
 from tracebed.ground.states import JobState
+from tracebed.ground.table import rows_of, strings, take
 from tracebed.machine.calendar import Calendar
 from tracebed.operators.whatif.malleable import Malleability
 from tracebed.operators.whatif.refused import Remedy, adapted
@@ -195,32 +195,37 @@ def predicted(member: Member) -> Predicted:
         run = predict(given, member.side.machine, member.setup(), outages=side.outages)
     edges = member.edges - origin(run)
     jobs, held = run.table("jobs"), run.table("allocations")
-    given_ids, ids = pd.Index(given.column("job_id")), pd.Index(workload.column("job_id"))
-    places = pd.Index(jobs["job_id"]).get_indexer(given_ids)
+    ids = given.arrow("job_id")
+    places = rows_of(ids, jobs.raw("job_id"))
     submit, start, end = (jobs[name][places] for name in ("submit", "start", "end"))
     ready = np.where(np.append(False, own[1:] == own[:-1]), np.roll(end, 1), submit)  # a piece follows the previous
     wait, run_time = (np.zeros(len(workload)) for _ in range(2))
     for sums, times in ((wait, start - ready), (run_time, end - start)):
         np.add.at(sums, own, times)
-    row, begun = given_ids.get_indexer(pd.Index(held["job_id"])), np.full(len(given), -np.inf)
+    row, begun = rows_of(held.raw("job_id"), ids), np.full(len(given), -np.inf)
     np.maximum.at(begun, row, held["start"])
     last = held["start"] == begun[row]  # of several runs of a job
     cores = np.bincount(row[last], (held["cores"] * held["count"])[last], len(given))
-    at = given_ids.get_indexer(ids)
+    at = rows_of(workload.arrow("job_id"), ids)
     failed = jobs.equal("state", JobState.FAILED)  # only those that lost a node
     killed = np.zeros(len(workload), dtype=bool)
     killed[own[jobs.equal("state", JobState.KILLED)[places]]] = True
     codes, names = names_of(run, "class")
     node_class = np.array([*names, ""], dtype=object)[np.append(codes, len(names))]
-    reasons, refused = jobs["reason"][places], jobs.equal("state", JobState.REJECTED)[places]
+    reasons, refused = jobs.raw("reason"), jobs.equal("state", JobState.REJECTED)[places]
+    partitions = strings(take(workload.arrow("partition"), own[refused]))
+    never = np.flatnonzero(np.isnan(start))[::-1]
     return Predicted(
         wait=wait,
         run_time=run_time,
         cores=np.append(cores, 0.0)[at],
         waiting=waiting(run).means(edges),
         busy=busy_cores(run).means(edges),
-        rejected=Counter(zip(workload.partitions()[own[refused]], reasons[refused], strict=True)),
-        reasons={int(own[at]): str(reasons[at]) for at in np.flatnonzero(np.isnan(start))[::-1]},
+        rejected=Counter(
+            (names.partition(",")[0], reason)
+            for names, reason in zip(partitions, strings(take(reasons, places[refused])), strict=True)
+        ),
+        reasons=dict(zip(own[never].tolist(), strings(take(reasons, places[never])), strict=True)),
         node_class=node_class[np.append(places, -1)[at]],
         killed=killed,
         held=Held(own[row], held["start"], held["end"], held["count"], held["cores"] * held["count"]),
@@ -257,10 +262,12 @@ def _perturbed(workload: Workload, member: Member) -> tuple[Workload, IntArray]:
     if not member.seed:
         return workload, np.arange(len(workload))
     given = perturbed(workload, member.seed, member.perturbation)
-    rows = pd.Index(workload.column("job_id")).get_indexer(pd.Index(given.column("job_id")))
+    rows = rows_of(given.arrow("job_id"), workload.arrow("job_id"))
     limit, longest = workload.floats("time_limit")[rows], member.side.longest[rows]
     rounded = given.floats("time_limit")
     within = np.where(limit <= longest, np.minimum(rounded, longest), rounded)
+    if np.array_equal(within, rounded, equal_nan=True):
+        return given, rows
     return Workload(given.columns.assign(time_limit=within), given.provenance), rows
 
 
