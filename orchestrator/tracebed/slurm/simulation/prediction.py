@@ -418,21 +418,23 @@ def _inputs(
     begun = _begins(runnable.arrow("array"), np.asarray(jobs.column("submit")))
     entries = entries[np.lexsort((job[entries], kind[entries] - begin[job[entries]], begun[job[entries]]))]
     which = job[entries]
-    numbers, size = which.tolist(), nodes[which].tolist()
+    numbers = which.tolist()
+    different, size = np.unique(nodes[which], return_inverse=True)
     order, _, kind = distinct(kind[entries])
     used = [each for number in order.tolist() if isinstance(each := every[number], _Kind)]
     release = runnable.floats(RELEASE)[which] if RELEASE in runnable.columns else 0.0
-    launch, end = cache(setup.timing.overheads.launch), cache(setup.timing.overheads.end)
+    overheads = setup.timing.overheads
+    launch, end = (np.array([*map(delay, different.tolist())])[size] for delay in (overheads.launch, overheads.end))
     users: dict[str, int] = {}
-    licenses = of(runnable, "licenses", numbers)
+    licenses = of(runnable, "licenses", numbers) if any(words["licenses"]) else []
     inputs = Inputs(
         **rules(idle, accounting, factors, [(each.owner, each.partition) for each in used], kind),
         submit=np.asarray(jobs.column("submit"))[which],
         run_time=np.asarray(jobs.column("run_time"))[which],
         limit=limit[entries],
-        launch_s=np.array([launch(each) for each in size]),
+        launch_s=launch,
         overrun_s=_overruns(runnable, kill=not extend)[which],
-        end_s=np.array([end(each) for each in size]) + release,
+        end_s=end + release,
         requests=[used[each].request for each in kind.tolist()],
         user=np.array([users.setdefault(each.owner.user, len(users)) for each in used])[kind],
         fixed=np.array([math.nan if isinstance(each, str) else each for each in judged])[variant[entries]],
@@ -441,7 +443,7 @@ def _inputs(
         fairshare=weights.fairshare,
         conditions=conditions_of(runnable, numbers, kill_invalid=cluster.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
-        licenses=licenses_in(licenses, of(runnable, "job_id", numbers) if any(licenses) else (), cluster),
+        licenses=licenses_in(licenses, of(runnable, "job_id", numbers), cluster) if licenses else None,
         het_job=heterogeneous(of(runnable, HET_JOB, numbers)) if HET_JOB in runnable.columns else (),
         entries=Entries.of(numbers, one_reservation=cluster.bf_one_resv_per_job)
         if len(entries) > len({*numbers})

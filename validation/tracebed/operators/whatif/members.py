@@ -7,20 +7,16 @@ Members k of two clusters are a pair: they share draws and input.
 from __future__ import annotations
 
 import math
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.perturbation import Perturbation, perturbed
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Workload
 from tracebed.ground.errors import TracebedError
@@ -73,9 +69,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Member:
-    """The input of a member: file of the workload, cluster, seed, and edges of bins of time, s."""
+    """The input of a member: workload, cluster, seed, and edges of bins of time, s."""
 
-    path: Path
+    workload: Workload
     side: Side
     seed: int
     perturbation: Perturbation
@@ -162,29 +158,27 @@ def predictions(
     on_progress: Callable[[int], None] | None = None,
 ) -> list[Predicted]:
     """Predict a workload on each of the clusters with its seed; return the members in this order."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "log.parquet"
-        write_workload(workload, path)
-        items = [(at, Member(path, side, seed, perturbation, edges)) for at, (side, seed) in enumerate(todo)]
-        few = len(items) == 1 or len(workload) * len(items) <= ALONE
-        found: dict[int, Predicted] = {}
-        with LocalPool(1 if few else workers) as pool:
-            for (at, _), result in pool.map(_of_cluster, items):
-                if isinstance(result, TracebedError):
-                    raise result
-                found[at] = result
-                if on_progress:
-                    on_progress(len(found))
-    return [found[at] for at in range(len(items))]
+    workload = Workload(workload.columns, workload.provenance)  # without a frame, which each member would convert
+    members = [Member(workload, side, seed, perturbation, edges) for side, seed in todo]
+    few = len(members) == 1 or len(workload) * len(members) <= ALONE
+    done: dict[int, Predicted] = {}
+    with LocalPool(1 if few else workers) as pool:
+        for at, result in pool.map(partial(_predicted, members), range(len(members))):
+            if isinstance(result, TracebedError):
+                raise result
+            done[at] = result
+            if on_progress:
+                on_progress(len(done))
+    return [done[at] for at in range(len(members))]
 
 
-def _of_cluster(item: tuple[int, Member]) -> Predicted:
-    return predicted(item[1])
+def _predicted(members: Sequence[Member], at: int) -> Predicted:
+    return predicted(members[at])
 
 
 def predicted(member: Member) -> Predicted:
     """Simulate a member."""
-    workload, side = _workload(member.path), member.side
+    workload, side = member.workload, member.side
     if side.malleable is not None:
         workload = side.malleable.applied(workload)
     given, rows = _perturbed(workload, member)
@@ -269,12 +263,6 @@ def _perturbed(workload: Workload, member: Member) -> tuple[Workload, IntArray]:
     if np.array_equal(within, rounded, equal_nan=True):
         return given, rows
     return Workload(given.columns.assign(time_limit=within), given.provenance), rows
-
-
-@lru_cache(maxsize=1)
-def _workload(path: Path) -> Workload:
-    """Return a workload. Each process reads it once."""
-    return read_workload(path, equal_nodes=False)
 
 
 def mean_of(members: Iterable[FloatArray]) -> FloatArray:
