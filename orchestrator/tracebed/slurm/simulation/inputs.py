@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,12 @@ from tracebed.slurm.simulation.resources import Parts, Request, Resources
 Floats: TypeAlias = Sequence[float] | FloatArray
 Ints: TypeAlias = Sequence[int] | IntArray
 Truths: TypeAlias = Sequence[bool] | BoolArray
+
+
+def listed(values: Any) -> list[Any]:
+    """Return a column as a list, which has no scalars of NumPy."""
+    return values.tolist() if isinstance(values, np.ndarray) else [*values]
+
 
 SUBMITTED, JOBS = -2, -1
 """Kinds of a counter: jobs that run or wait, and jobs that run. The other kinds are resources of running jobs."""

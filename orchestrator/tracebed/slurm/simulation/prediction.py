@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, reduce
-from operator import add, or_, sub
+from operator import or_, sub
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -264,7 +264,7 @@ def simulate(
         policy = replace(policy, epoch_s=start_of(workload, policy))
     policy, inputs = _drawn(policy, inputs, seed)
     if reset:
-        begin = policy.epoch_s + inputs.submit[0]
+        begin = policy.epoch_s + float(inputs.submit[0])
         inputs = replace(inputs, associations=replace(inputs.associations, resets=resets(reset, begin)))
     if reservations is not None:
         names = of(workload.runnable()[0], "reservation", numbers)
@@ -274,8 +274,7 @@ def simulate(
     of_steps: list[float] = []
     if policy.resizes != "none":
         of_steps, ends = _steps(jobs, numbers, setup)
-        launches, ends = [*map(add, inputs.launch_s, of_steps)], [*map(add, inputs.end_s, ends)]
-        inputs = replace(inputs, launch_s=launches, end_s=ends)
+        inputs = replace(inputs, launch_s=np.add(inputs.launch_s, of_steps), end_s=np.add(inputs.end_s, ends))
         inputs = _with_layer(inputs, numbers, jobs, policy, setup, seed, slurm_cluster)
     if slurm_cluster.saving is not None:
         inputs = with_saving(inputs, slurm_cluster, seed)
@@ -616,7 +615,7 @@ def _drawn(policy: Slurm, inputs: Inputs, seed: int) -> tuple[Slurm, Inputs]:
     """Draw the unknown phases and delays."""
     (period, *parts), check = draws(seed)
     phases = policy.phases(*parts)  # reservations begin at multiples of the resolution
-    first = inputs.submit[0] + period * inputs.period_s
+    first = float(inputs.submit[0]) + period * inputs.period_s
     return replace(policy, **phases), replace(inputs, check_s=check, first_period_s=first)
 
 
@@ -667,7 +666,7 @@ def _with_layer(
         gives_gres=slurm_cluster.gives_gres,
         counted=slurm_cluster.weights != Weights(),
         interval_s=float(policy.resize_interval),
-        phase_s=inputs.submit[0] + np.random.default_rng([seed, 4]).uniform(0.0, query_s),
+        phase_s=float(inputs.submit[0]) + np.random.default_rng([seed, 4]).uniform(0.0, query_s),
         pause_s=overheads.reconfiguration_s,
         release_s=overheads.release_s,
         merge_s=overheads.expand_s,

@@ -47,6 +47,7 @@ from tracebed.slurm.simulation.inputs import (
     Licenses,
     NodeChange,
     Preemption,
+    listed,
 )
 
 NOTICE_S = 5.0
@@ -235,7 +236,7 @@ def with_bookings(
     conditions = inputs.conditions or Conditions.none(len(inside))
     earliest = [
         max(earliest, booked[own].begin - epoch) if own >= 0 and not booked[own].flexible else earliest
-        for own, earliest in zip(inside, conditions.earliest, strict=True)
+        for own, earliest in zip(inside, listed(conditions.earliest), strict=True)
     ]
     bookings = Bookings(booked, inside, notices)
     return replace(inputs, bookings=bookings, conditions=replace(conditions, earliest=earliest))
