@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import json
 import re
@@ -10,8 +12,10 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tracebed.cli.console import print_json, print_table
+from tracebed.cli.console import COLORED, print_json, print_table
 from tracebed.cli.messages import progress
 from tracebed.ground.display import cell
 
@@ -96,6 +100,25 @@ def test_spare_columns_are_dropped_one_by_one(
 def test_a_table_without_names_of_columns_has_no_blank_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["", ""], [("jobs", 3)])
     assert capsys.readouterr().out == "jobs  3\n"
+
+
+TEXTS = st.text(" ab-%:[]/é\n", max_size=6)
+
+
+@given(st.data(), st.integers(1, 4))
+def test_a_table_for_a_file_is_as_rich_prints_it(data: st.DataObject, columns: int) -> None:
+    heads = data.draw(st.lists(st.text(" ab-%:/", max_size=6), min_size=columns, max_size=columns))
+    rows = data.draw(st.lists(st.lists(st.one_of(TEXTS, st.floats()), min_size=columns, max_size=columns), max_size=4))
+    printed = []
+    for environment in ({}, {"FORCE_COLOR": ""}):  # set, and so left to Rich, but no color
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as stream:
+            for name in COLORED:
+                patch.delenv(name, raising=False)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            print_table(heads, rows, text=heads[1:2])
+        printed.append(stream.getvalue())
+    assert printed[0] == printed[1]
 
 
 def test_cells() -> None:

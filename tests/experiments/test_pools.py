@@ -12,7 +12,8 @@ import pytest
 from tests.patience import GUARD_S, until
 
 POOL = """
-import os, sys, threading, time
+import operator, os, sys, threading, time
+from functools import partial
 from tracebed.validation.experiments.pools import LocalPool
 
 READ = []
@@ -35,6 +36,10 @@ if __name__ == "__main__":
         other.start()
     with LocalPool(2) as pool:
         assert list(pool.map(pids, [])) == []
+        if "data" in sys.argv:  # all workers have the first function, each later one comes with its items
+            squares = [number**2 for number in range(6)]
+            print(sorted(pool.map(partial(operator.getitem, squares), range(6))))
+            print(sorted(pool.map(partial(pow, 3), range(3))))
         if "sleep" in sys.argv:
             list(pool.map(sleeping, range(2)))
         found = dict(pool.map(pids, range(6)))
@@ -57,6 +62,14 @@ def test_workers_share_what_was_read_unless_there_are_threads(
     """Forking beside a thread could keep one of its locks closed; the workers then start anew."""
     done = subprocess.run([*program, *words], capture_output=True, text=True, timeout=GUARD_S, check=False)
     assert (done.stdout, done.stderr, done.returncode) == (shared, "", 0)
+
+
+@pytest.mark.parametrize("words", [("data",), ("data", "thread")])
+def test_a_pool_computes_several_functions(program: list[str], words: tuple[str, ...]) -> None:
+    done = subprocess.run([*program, *words], capture_output=True, text=True, timeout=GUARD_S, check=False)
+    assert done.stdout.splitlines()[:2] == [
+        *("[(0, 0), (1, 1), (2, 4), (3, 9), (4, 16), (5, 25)]", "[(0, 1), (1, 3), (2, 9)]")
+    ], done.stderr
 
 
 @pytest.mark.parametrize("words", [("sleep",), ("sleep", "thread")])

@@ -28,6 +28,15 @@ arrays = st.one_of(
 )
 
 
+@given(st.lists(st.tuples(st.sampled_from([0.5, 2.0, float("nan")]), st.integers(-2, 2), st.integers(0, 1))))
+def test_rows_with_equal_values_are_one_group(rows: list[tuple[float, int, int]]) -> None:
+    columns = [np.array([row[at] for row in rows], dtype=kind) for at, kind in enumerate((float, int, int))]
+    _, first, group = tables.distinct(tables.grouped(*columns))
+    keys = [*map(repr, rows)]
+    assert [keys[row] for row in first] == [*dict.fromkeys(keys)]
+    assert [keys[first[own]] for own in group] == keys
+
+
 @given(arrays, st.integers(0, 3))
 def test_numbers_are_converted_as_by_pyarrow(values: np.ndarray[Any, Any], first: int) -> None:
     made = tables.arrow(values)

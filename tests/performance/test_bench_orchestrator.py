@@ -29,9 +29,14 @@ from tracebed.converters.workload import Workload
 from tracebed.machine.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.replay.journal import Entry, Journal, read
 from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry as policies
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.slurm.simulation import prediction
 
 RICC = "logs/RICC-2010-2.swf.gz"
 PEAK = """
@@ -95,6 +100,15 @@ def test_slurm_of_a_large_cluster(benchmark: Any, setting: str) -> None:
     """100,000 jobs on 5,000 nodes at load 0.85."""
     run = benchmark.pedantic(slurm_scale.simulate, slurm_scale.SETTINGS[setting](100_000), rounds=1)
     assert run.info.counts["completed"] == 100_000
+
+
+def test_inputs_of_slurm(benchmark: Any) -> None:
+    """All that is made in Python before the engine simulates 30,000 of the same jobs, but what they can run on."""
+    workload, cluster = slurm_scale.SETTINGS["month"](30_000)
+    jobs, setup = Jobs.of(workload), Setup.of("slurm", over_limit=OverLimit.KILL)
+    idle = prediction.IdleCluster.of(cluster)
+    inputs, _ = benchmark(lambda: prediction._inputs(workload, jobs, idle, setup, ScheduleRecord(jobs)))
+    assert len(inputs.requests) == 30_000
 
 
 def test_slurm_of_four_months(benchmark: Any) -> None:

@@ -421,6 +421,30 @@ def codes_of(column: Texts) -> tuple[IntArray, list[str]]:
     return codes, strings(words)
 
 
+def distinct(values: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the different values in order of appearance, the index of the first of each, and the number of each."""
+    _, first, number = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return values[first[order]], first[order], place[number]
+
+
+def grouped(*columns: npt.NDArray[Any]) -> IntArray:
+    """Return a number for each row that only rows with equal values in all columns share, in the order of the values.
+
+    The columns are numbers, of which NaN equals NaN, or codes.
+    """
+    group = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        if (column == column[:1]).all():
+            continue
+        small = column.dtype.kind == "i" and column.min() >= 0 and column.max() <= len(column)
+        codes = column if small else np.unique(column, return_inverse=True)[1]
+        group = np.unique(group * (codes.max() + 1) + codes, return_inverse=True)[1] if group.any() else codes
+    return group
+
+
 def encoded(column: Texts) -> tuple[IntArray, Texts]:
     """Return the same as `codes_of`, with the different texts as a column: many take much memory as a list."""
     whole = pc.dictionary_encode(column)

@@ -18,7 +18,7 @@ from tracebed.converters.formats.tools.gres import gres_items
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.ranges import as_ranges
-from tracebed.ground.table import codes_of
+from tracebed.ground.table import codes_of, grouped
 from tracebed.machine.features import satisfies
 from tracebed.machine.machine import Machine, NodeClass, Partition, expanded
 
@@ -153,10 +153,7 @@ class Service:
         self._memory, self._limit = workload.floats("memory_mib"), workload.floats("time_limit")
         self._refused: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
         texts = [codes_of(workload.arrow(name)) for name in ("partition", "gres", "features")]
-        group = np.zeros(len(workload), dtype=np.int64)
-        for codes, words in texts:
-            if len(words) > 1:
-                group = np.unique(group * len(words) + codes, return_inverse=True)[1]
+        group = grouped(*(codes for codes, _ in texts))
         order = np.argsort(group.astype(np.uint16) if group.max(initial=0) < 2**16 else group, kind="stable")
         counts: dict[str, IntArray] = {}
         for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):

@@ -316,6 +316,8 @@ def ledger_order(start: FloatArray, job: IntArray, low: IntArray, end: FloatArra
     Most rows of a ledger are in the order of their starts. The others are sorted by it, and then blocks of rows by all
     keys, in a fraction of the memory of a sort of all rows.
     """
+    if len(start) <= BLOCK:
+        return _order(start, job, low, end)
     latest = np.maximum.accumulate(start)
     late = np.flatnonzero(start < latest)
     late = late[np.argsort(start[late], kind="stable")]

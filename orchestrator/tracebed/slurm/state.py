@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
+from operator import itemgetter
 from pathlib import Path
 
 from tracebed.ground.bounds import MAX_SIZE
@@ -433,8 +436,9 @@ def waits_for(jobs: Sequence[LiveJob]) -> list[str]:
     """
     # components of heterogeneous jobs often have no reason
     before = [job for job in jobs if job.reason in ("Priority", "Resources") or (job.whole_id and job.priority)]
-    queue = [(_rank(job), _partitions(job)) for job in before]
-    return [" ".join(filter(None, (job.reason or "None", _named(job, queue)))) for job in jobs]
+    queue = sorted(((_rank(job), _partitions(job)) for job in before), key=itemgetter(0))
+    ranks = cache(lambda parts: [rank for rank, others in queue if not parts.isdisjoint(others)])
+    return [" ".join(filter(None, (job.reason or "None", _named(job, ranks)))) for job in jobs]
 
 
 def _rank(job: LiveJob) -> tuple[float, int]:
@@ -446,11 +450,11 @@ def _partitions(job: LiveJob) -> frozenset[str]:
     return frozenset((job.partition, *job.others))
 
 
-def _named(job: LiveJob, queue: Sequence[tuple[tuple[float, int], frozenset[str]]]) -> str:
-    """Return what the reason of a job means; empty: the reason says it."""
+def _named(job: LiveJob, ranks: Callable[[frozenset[str]], Sequence[tuple[float, int]]]) -> str:
+    """Return what the reason of a job means; empty: the reason says it. `ranks`: those in the queues of partitions."""
     if job.reason == "Priority":
-        own, parts = _rank(job), _partitions(job)
-        before = sum(rank > own and not parts.isdisjoint(others) for rank, others in queue)
+        queue = ranks(_partitions(job))
+        before = len(queue) - bisect_right(queue, _rank(job))
         return f"({before} before it)"
     if job.reason == "BeginTime":
         return f"({datetime.fromtimestamp(job.eligible, UTC):%Y-%m-%dT%H:%M:%S})"

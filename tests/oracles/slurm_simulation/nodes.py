@@ -7,7 +7,7 @@ with 12 idle cores, `sbatch -n 12` starts on 6 and 6 idle cores of two nodes. Bo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ class Nodes(Resources):
     @classmethod
     def of(cls, resources: Resources) -> Nodes:
         """Return a copy of resources."""
-        return cls(**vars(resources)).copy()
+        return cls(**{each.name: getattr(resources, each.name) for each in fields(resources)}).copy()
 
     def copy(self) -> Nodes:
         """Return a copy whose free resources change independently."""

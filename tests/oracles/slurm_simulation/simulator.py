@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial, reduce
 from heapq import heappop, heappush
 from operator import or_
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tests.oracles.slurm_simulation.accounting import Counters, FairShare
 from tests.oracles.slurm_simulation.backfill import (
@@ -273,6 +275,13 @@ class _Shared(Slurm):
         return bool(at - state.notes.get("full_last", self.sched_phase_s) >= self.sched_interval)
 
 
+def _listed(part: Any) -> Any:
+    """Return inputs, or a part of them, with columns that are lists: NumPy's scalars are slow, and print otherwise."""
+    every = {each.name: getattr(part, each.name) for each in fields(part)}
+    changed = {name: values.tolist() for name, values in every.items() if isinstance(values, np.ndarray)}
+    return replace(part, **changed, **{name: _listed(own) for name, own in every.items() if is_dataclass(own)})
+
+
 class Simulation:
     """The cluster in virtual time. The attributes without underscore are what `Slurm.decide` reads.
 
@@ -290,6 +299,7 @@ class Simulation:
         self.freed, self.changed = False, 0
         self.waited = 0
         self.queue: list[int] = []
+        inputs = _listed(inputs)
         self._in, self._policy = inputs, _Shared(**{**vars(policy), "seed": 0})
         count = len(inputs.submit)
         self._empty, self._free = Nodes.of(inputs.free), Nodes.of(inputs.free)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ UNBOUNDED = 100_000
 """Columns of an output that is not a terminal: a line is as long as it must be."""
 GAP = 2
 """Blanks between two columns."""
+COLORED = frozenset(("FORCE_COLOR", "TTY_COMPATIBLE"))
+"""Variables that let Rich color an output that is not a terminal."""
 
 
 def load_workload(path: Path, **options: Any) -> tb.Workload:
@@ -76,9 +79,11 @@ def print_table(
         text: heads of the columns with sentences.
         spare: heads of the columns that matter least, the least important one first.
     """
-    from rich.console import Console
+    terminal = UNBOUNDED
+    if sys.stdout.isatty():
+        from rich.console import Console
 
-    terminal = Console().width if sys.stdout.isatty() else UNBOUNDED
+        terminal = Console().width
     shown = []
     for index, head in enumerate(columns):
         sentences = index == 0 or head in text
@@ -93,12 +98,11 @@ def print_table(
         shown = [column for column in shown if column.head not in left_out]
     if left_out:
         emit(f"(a wider terminal shows {', '.join(left_out)} too)")
-    console = Console(width=UNBOUNDED, highlight=False)
     for number, part in enumerate(_parts(shown, keys, terminal)):
         if number:
-            console.print()
+            click.echo("")
         _narrow(part, terminal)
-        console.print(_table(part))
+        _print(part, styled=terminal != UNBOUNDED or not COLORED.isdisjoint(os.environ))
 
 
 @dataclass
@@ -162,6 +166,24 @@ def _narrow(columns: Sequence[_Column], terminal: int) -> None:
             widest = max(wide, key=lambda each: each.width)
             widest.width -= 1
             excess -= 1
+
+
+def _print(columns: Sequence[_Column], *, styled: bool) -> None:
+    """Print the columns with Rich, or, if the result is the same, in a tenth of its time."""
+    heads = "".join(column.head for column in columns)
+    whole = "".join([heads, *(text for column in columns for text in column.cells)])
+    of_rich = "[" in heads or heads.count(":") > 1 or not all(column.width for column in columns)  # its own marks
+    if styled or of_rich or not (whole.isascii() and whole.isprintable()):
+        from rich.console import Console
+
+        Console(width=UNBOUNDED, highlight=False).print(_table(columns))
+        return
+    aligned = [
+        [f"{text:<{column.width}}" if column.left else f"{text.rstrip():>{column.width}}" for text in texts]
+        for column in columns
+        for texts in [[column.head, *column.cells] if heads else column.cells]
+    ]
+    click.echo("".join(f"{(' ' * GAP).join(row)}\n" for row in zip(*aligned, strict=True)), nl=False)
 
 
 def _table(columns: Sequence[_Column]) -> Table:

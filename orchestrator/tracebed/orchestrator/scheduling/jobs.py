@@ -15,7 +15,7 @@ from tracebed.converters.requests import Request, parse_requests
 from tracebed.converters.speedup import Speedup, SpeedupFunction, speedup_function
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Workload
 from tracebed.ground.errors import InputError
-from tracebed.ground.table import Packed, codes_of, equal, packed, repeated, strings, take
+from tracebed.ground.table import Packed, codes_of, distinct, equal, packed, repeated, strings, take
 from tracebed.orchestrator.scheduling.dependencies import Waits, waits_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import DependencyRule
@@ -401,23 +401,14 @@ def _speedups(
     nodes = workload.ints("nodes")
     name, known_names = codes_of(take(workload.arrow("speedup"), jobs))
     parameter, known_parameters = codes_of(take(workload.arrow("speedup_parameters"), jobs))
-    pair, first, function[jobs] = _distinct(name * len(known_parameters) + parameter)
+    pair, first, function[jobs] = distinct(name * len(known_parameters) + parameter)
     functions, models = [], []
     for number, at in zip(pair.tolist(), first.tolist(), strict=True):
         key = known_names[number // len(known_parameters)], known_parameters[number % len(known_parameters)]
         functions.append(speedup_function(*key, where=f"job {workload.arrow('job_id')[int(jobs[at])]}"))
         models.append(Speedup.parse(*key))
     most = int(nodes[jobs].max()) + 1
-    sized, _, size = _distinct(function[jobs] * most + nodes[jobs])
+    sized, _, size = distinct(function[jobs] * most + nodes[jobs])
     shares = [models[number // most].parallel_share(number % most) for number in sized.tolist()]
     parallel[jobs] = np.array(shares)[size]
     return (tuple(functions), function), parallel
-
-
-def _distinct(values: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the different values in order of appearance, the index of the first of each, and the number of each."""
-    _, first, number = np.unique(values, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return values[first[order]], first[order], place[number]

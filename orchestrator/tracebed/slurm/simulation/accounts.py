@@ -25,6 +25,7 @@ from tracebed.slurm.simulation.inputs import (
     NODES,
     SUBMITTED,
     Associations,
+    Ints,
     Limit,
     Limits,
 )
@@ -147,7 +148,7 @@ class Accounting:
         """Return the number of the group of jobs that have the same limits."""
         return self._groups.setdefault(owner, len(self._groups))
 
-    def limits(self, group: Sequence[int]) -> Limits:
+    def limits(self, group: Ints) -> Limits:
         """Return the limits of all jobs, whose groups are given."""
         rules = [self.of(owner) for owner in self._groups]
         counted = [[*dict.fromkeys(self._counted(owner))] for owner in self._groups]

@@ -11,6 +11,7 @@ import numpy as np
 from tracebed.converters.description import cores_used
 from tracebed.converters.workload import BoolArray, FloatArray, Workload
 from tracebed.ground.errors import InputError
+from tracebed.ground.table import codes_of, strings, take
 from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.simulation.accounts import Accounting
 
@@ -38,8 +39,7 @@ def as_asked(workload: Workload, cluster: SlurmCluster) -> tuple[Workload, dict[
     if any(parameters.get("by") == "core" for parameters in reading):
         what = "each node of the workload is one core, but jobs share the nodes of a slurm.conf by themselves"
         raise InputError(what, hint="read the log again: convert --by node")
-    names = workload.texts("partition").tolist()
-    number = {name: cluster.partition(name.partition(",")[0]) for name in dict.fromkeys(names)}
+    codes, names = codes_of(workload.arrow("partition"))
     limit, runs = workload.floats("time_limit").copy(), np.isfinite(workload.floats("run_time"))
     missing = np.isnan(limit)
     limit[missing] = default_limits(workload, cluster, missing)
@@ -49,28 +49,28 @@ def as_asked(workload: Workload, cluster: SlurmCluster) -> tuple[Workload, dict[
     if in_cpus(workload):
         columns["cores_per_node"] = -(-columns["cores_per_node"] // cluster.cpus_per_core)
     counts = {NO_LIMIT: int((missing & runs).sum()), SEVERAL_KINDS: int((several_kinds(workload) & runs).sum())}
-    strange = [name for name, part in number.items() if part is None]
-    if strange:
+    lacking = np.array([cluster.partition(name.partition(",")[0]) is None for name in names], dtype=bool)
+    if lacking.any():
+        strange = [name for name, lacks in zip(names, lacking.tolist(), strict=True) if lacks]
         what = ", ".join(strange[:MOST_NAMED]) + (", ..." if len(strange) > MOST_NAMED else "")
-        counts[f"jobs of partitions that the cluster lacks ({what}), rejected"] = int(
-            (workload.texts("partition").isin(strange).to_numpy() & runs).sum()
-        )
+        unknown = f"jobs of partitions that the cluster lacks ({what}), rejected"
+        counts[unknown] = int((lacking[codes] & runs).sum())
     return Workload(workload.columns.assign(**columns), workload.provenance), counts
 
 
 def default_limits(workload: Workload, cluster: SlurmCluster, jobs: BoolArray) -> list[float]:
     """Return the limits that the partitions of some jobs give to jobs without a limit, s."""
-    names, run_times = workload.partitions().to_numpy()[jobs], workload.floats("run_time")[jobs]
-    number = {name: cluster.partition(name) for name in dict.fromkeys(names)}
+    codes, names = codes_of(take(workload.arrow("partition"), np.flatnonzero(jobs)))
+    number = [cluster.partition(name.partition(",")[0]) for name in names]
     return [
-        YEAR_S if (partition := number[name]) is None else cluster.limit_s(partition, run_s) or YEAR_S
-        for name, run_s in zip(names, run_times, strict=True)
+        YEAR_S if (partition := number[code]) is None else cluster.limit_s(partition, run_s) or YEAR_S
+        for code, run_s in zip(codes.tolist(), workload.floats("run_time")[jobs], strict=True)
     ]
 
 
 def longest_limits(workload: Workload, cluster: SlurmCluster) -> FloatArray:
     """Return the longest time limit with which each job may start on a cluster, s, shape (jobs,); infinity: any."""
-    owners = [workload.texts(name).tolist() for name in ("partition", "group", "user", "queue")]
+    owners = [strings(workload.arrow(name)) for name in ("partition", "group", "user", "queue")]
     accounting = Accounting(cluster, (), owners[1], owners[2])
     choose = min if cluster.all_partitions else max
 
@@ -90,7 +90,8 @@ def longest_limits(workload: Workload, cluster: SlurmCluster) -> FloatArray:
 
 def several_kinds(workload: Workload) -> BoolArray:
     """Return whether each job demands nodes of several kinds, or that some of its nodes have a feature."""
-    return workload.texts("features").str.contains(r"[\[*]").to_numpy(dtype=bool) & (workload.ints("nodes") > 1)
+    codes, features = codes_of(workload.arrow("features"))
+    return np.array(["[" in text or "*" in text for text in features], dtype=bool)[codes] & (workload.ints("nodes") > 1)
 
 
 def in_cpus(workload: Workload) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracebed.ground.display import counted
-from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
+from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.resources import Request, Resources
@@ -15,10 +15,11 @@ NEVER_RUN = "no nodes of its partition can ever run it"
 
 def fits(empty: Resources, request: Request) -> bool:
     """Return whether a job fits on its eligible nodes if all nodes are empty."""
-    sizes = [size for node in nodes_of(request.eligible) if (size := empty.capacity(request, node))]
+    counts = [((request.eligible & mask).bit_count(), empty.capacity(request, node)) for node, mask in empty.alike]
     # on each further node of a job that shares its nodes, one core is left
     enough = request.whole or request.cores >= request.fewest
-    if not enough or len(sizes) < request.fewest or sum(sizes) < request.cores:
+    cores = sum(count * size for count, size in counts)
+    if not enough or sum(count for count, size in counts if size) < request.fewest or cores < request.cores:
         return False
     return not empty.switches or request.least_loaded or engine.fits(empty, request)
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray, IntArray, Workload
 from tracebed.ground.errors import InputError
+from tracebed.ground.table import codes_of, distinct, grouped
 from tracebed.orchestrator.scheduling.dependencies import dependencies_of, groups_of
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.registry import resolve
@@ -58,6 +59,9 @@ OF_PARTS = {
     "preemption": ("of",),
 }
 """Parts of `Inputs`, each of which may be None -> their fields with a value for each job."""
+TEXTS_OF_LOG = ("user", "group", "partition", "features", "gres", "queue", "licenses")
+NUMBERS_OF_LOG = ("time_limit", "nodes", "cores_per_node", "spread", "fewest_nodes", "memory_mib")
+"""Columns of a log with what its jobs ask for: texts, and numbers."""
 HORIZON = 2.0
 """Later jobs are submitted until this multiple of the time after which the last waiting job starts without them."""
 UNKNOWN_RESERVATION = "Reservation: unknown (no reservation.txt, or not in it)"
@@ -237,11 +241,11 @@ class _Ensemble:
         """Return the inputs and the parameters of a member, with drawn phases and delays."""
         rng, begin, policy = self._rng, self._begin, self._policy
         own = len(self._jobs)
-        which = [*range(own), *later.jobs.tolist()]
+        which = np.append(np.arange(own), later.jobs)
         columns: dict[str, Any] = {name: _of(getattr(inputs, name), which) for name in OF_JOBS}
-        columns["submit"][own:] = (later.submit + begin).tolist()
+        columns["submit"][own:] = later.submit + begin
         check = rng.random() * CHECK_S
-        columns["run_time"] = [*run_times.tolist(), *later.run_time.tolist()]
+        columns["run_time"] = np.append(run_times, later.run_time)
         first = begin + rng.random() * inputs.period_s
         columns |= _rows_of(inputs, which, own)
         if bookings := columns.get("bookings"):
@@ -276,13 +280,16 @@ class _Ensemble:
             inside = np.flatnonzero(usable & (since < horizon))
             windows.append((inside, since[inside]))
         jobs, requests, number = [*self._jobs], [*self._own], np.full(len(log), -1)
-        column = cache(lambda name: log.column(name).tolist())
-        for row in np.unique(np.concatenate([rows for rows, _ in windows])).tolist():
-            job = _job_of_log(column, row)
-            request = self._live.request(job)
-            if request is not None:
+        used = np.unique(np.concatenate([rows for rows, _ in windows]))
+        codes = [codes_of(log.arrow(name))[0][used] for name in TEXTS_OF_LOG]
+        _, first, kind = distinct(grouped(*codes, *(log.column(name)[used] for name in NUMBERS_OF_LOG)))
+        column = cache(lambda name: log.column(name)[used[first]].tolist())
+        alike = [_job_of_log(column, at) for at in range(len(first))]
+        of_kind = [self._live.request(job) for job in alike]
+        for row, own in zip(used.tolist(), kind.tolist(), strict=True):
+            if (request := of_kind[own]) is not None:
                 number[row] = len(jobs)
-                jobs.append(job)
+                jobs.append(alike[own])
                 requests.append(request)
         later = []
         for rows, since in windows:
@@ -300,12 +307,12 @@ class _Later:
     run_time: FloatArray
 
 
-def _of(values: Sequence[Any], which: Sequence[int]) -> list[Any]:
-    """Return the values of the jobs `which`."""
-    return [values[job] for job in which]
+def _of(values: Any, which: IntArray) -> Any:
+    """Return the values of the jobs `which`, an array or a list."""
+    return values[which] if isinstance(values, np.ndarray) else [values[job] for job in which.tolist()]
 
 
-def _rows_of(inputs: Inputs, which: Sequence[int], own: int) -> dict[str, Any]:
+def _rows_of(inputs: Inputs, which: IntArray, own: int) -> dict[str, Any]:
     """Return the conditions, limits and further rules of the jobs `which`, of which `own` are those of the state."""
     rows: dict[str, Any] = {}
     for part, names in OF_PARTS.items():
@@ -434,21 +441,26 @@ class StateInputs:
             fixed[k] += fmean(more) if more else 0.0
         count = len(jobs)
         own = [*first, *range(known, count)]
-        owners = [_owner(accounting, job, number) for job, number in zip(jobs, partition, strict=True)]
+        alike: dict[tuple[str, str, str, int], LiveJob] = {}
+        asked = [(job.account, job.user, job.qos, number) for job, number in zip(jobs, partition, strict=True)]
+        for key, job in zip(asked, jobs, strict=True):
+            alike.setdefault(key, job)
+        kinds = [(_owner(accounting, job, key[3]), key[3]) for key, job in alike.items()]
+        kind = {key: number for number, key in enumerate(alike)}
         ids = [job.id for job in jobs]
         inputs = Inputs(
-            **rules(self._idle, accounting, factors, owners, partition),
-            submit=[max(job.waits_since, job.eligible) - self._zero for job in jobs],
-            run_time=[math.nan] * count,
-            limit=[whole_minutes(job.limit_s) for job in jobs],
-            launch_s=[0.0] * count,
-            overrun_s=[math.nan] * count,
-            end_s=[0.0] * count,
+            **rules(self._idle, accounting, factors, kinds, np.array([kind[key] for key in asked], dtype=np.int64)),
+            submit=np.array([max(job.waits_since, job.eligible) for job in jobs]) - self._zero,
+            run_time=np.full(count, np.nan),
+            limit=np.array([whole_minutes(job.limit_s) for job in jobs]),
+            launch_s=np.zeros(count),
+            overrun_s=np.full(count, np.nan),
+            end_s=np.zeros(count),
             requests=requests,
-            user=users.numbers,
-            fixed=fixed,
+            user=np.array(users.numbers),
+            fixed=np.array(fixed),
             associations=replace(users.tree, half_life_s=weights.half_life_s),
-            association=users.of_job,
+            association=np.array(users.of_job),
             fairshare=fair,
             conditions=_conditions(jobs, own, live, kill_invalid=cluster.kill_invalid_depend),
             arrays=arrays_of([job.array for job in jobs], ids) if any(job.array for job in jobs) else None,

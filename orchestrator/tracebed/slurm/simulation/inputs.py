@@ -5,11 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
+from tracebed.converters.workload import BoolArray, FloatArray, IntArray
+from tracebed.ground.table import repeated
 from tracebed.orchestrator.scheduling.dependencies import Condition
 from tracebed.orchestrator.scheduling.names import ResizePolicy
 from tracebed.slurm.simulation.resources import Parts, Request, Resources
+
+Floats: TypeAlias = Sequence[float] | FloatArray
+Ints: TypeAlias = Sequence[int] | IntArray
+Truths: TypeAlias = Sequence[bool] | BoolArray
+
+
+def listed(values: Any) -> list[Any]:
+    """Return a column as a list, which has no scalars of NumPy."""
+    return values.tolist() if isinstance(values, np.ndarray) else [*values]
+
 
 SUBMITTED, JOBS = -2, -1
 """Kinds of a counter: jobs that run or wait, and jobs that run. The other kinds are resources of running jobs."""
@@ -43,30 +57,31 @@ class Conditions:
         kill_invalid: whether a job whose condition is impossible is cancelled (`kill_invalid_depend`).
     """
 
-    earliest: Sequence[float]
+    earliest: Floats
     dependencies: Sequence[tuple[Condition, ...]]
-    any_of: Sequence[bool]
-    group: Sequence[int]
-    fails: Sequence[bool]
+    any_of: Truths
+    group: Ints
+    fails: Truths
     kill_invalid: bool = False
 
     @classmethod
     def none(cls, count: int) -> Conditions:
         """Return the conditions of `count` jobs without any."""
-        return cls([-math.inf] * count, [()] * count, [False] * count, [-1] * count, [False] * count)
+        no = repeated(False, count)
+        return cls(repeated(-math.inf, count), [()] * count, no, repeated(-1, count), no)
 
 
 @dataclass(frozen=True)
 class Arrays:
     """The array of each job (-1: none), and the largest number of running tasks of each array (0: any number)."""
 
-    of: Sequence[int]
+    of: Ints
     most: Sequence[int] = ()
 
     @classmethod
     def none(cls, count: int) -> Arrays:
         """Return the arrays of `count` jobs that belong to none."""
-        return cls([-1] * count)
+        return cls(repeated(-1, count))
 
 
 @dataclass(frozen=True)
@@ -77,13 +92,15 @@ class Entries:
     job at most has a reservation in a pass (`bf_one_resv_per_job`).
     """
 
-    first: Sequence[int]
-    following: Sequence[int]
+    first: Ints
+    following: Ints
     one_reservation: bool = False
 
     @classmethod
     def of(cls, jobs: Sequence[int], *, one_reservation: bool = False) -> Entries:
         """Return the entries of jobs. `jobs`: the job of each entry."""
+        if jobs == range(len(jobs)):
+            return cls(jobs, repeated(-1, len(jobs)), one_reservation)
         first, last = dict[int, int](), dict[int, int]()
         following = [-1] * len(jobs)
         for entry, job in enumerate(jobs):
@@ -96,7 +113,7 @@ class Entries:
     @property
     def several(self) -> bool:
         """Whether any job has several entries."""
-        return any(each >= 0 for each in self.following)
+        return bool(np.max(self.following, initial=-1) >= 0)
 
 
 @dataclass(frozen=True)
@@ -135,7 +152,7 @@ class Limits:
         counted: (counter, kind) of each counter in which the jobs of a group count.
     """
 
-    group: Sequence[int] = ()
+    group: Ints = ()
     limits: Sequence[Sequence[Limit]] = ()
     counted: Sequence[Sequence[tuple[int, int]]] = ()
     counters: int = 0
@@ -206,13 +223,13 @@ class Bookings:
     """
 
     booked: Sequence[Booked]
-    inside: Sequence[int]
+    inside: Ints
     notices: Sequence[float] = ()
 
     @classmethod
     def none(cls, count: int) -> Bookings:
         """Return no reservations for `count` jobs."""
-        return cls((), [-1] * count)
+        return cls((), repeated(-1, count))
 
 
 @dataclass(frozen=True)
@@ -230,7 +247,7 @@ class Preemption:
         again: how often the jobs are sorted again (`preempt_reorder_count`).
     """
 
-    of: Sequence[int]
+    of: Ints
     may: Sequence[int]
     rank: Sequence[int]
     mode: Sequence[int]
@@ -242,7 +259,7 @@ class Preemption:
     @classmethod
     def none(cls, count: int) -> Preemption:
         """Return that no job preempts another one."""
-        return cls([0] * count, [0], [0], [CANCEL], [0], [0.0])
+        return cls(repeated(0, count), [0], [0], [CANCEL], [0], [0.0])
 
 
 class NodeChange(NamedTuple):
@@ -389,24 +406,24 @@ class Inputs:
         watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
     """
 
-    submit: Sequence[float]
-    run_time: Sequence[float]
-    limit: Sequence[int]
-    launch_s: Sequence[float]
-    overrun_s: Sequence[float]
-    over_limit_s: Sequence[float]
-    end_s: Sequence[float]
+    submit: Floats
+    run_time: Floats
+    limit: Ints
+    launch_s: Floats
+    overrun_s: Floats
+    over_limit_s: Floats
+    end_s: Floats
     requests: Sequence[Request]
-    partition: Sequence[int]
-    user: Sequence[int]
-    fixed: Sequence[float]
+    partition: Ints
+    user: Ints
+    fixed: Floats
     tier: Sequence[int]
     free: Resources
     associations: Associations
-    association: Sequence[int]
-    usage_factor: Sequence[float]
+    association: Ints
+    usage_factor: Floats
     billing: Sequence[Sequence[float]]
-    reserve: Sequence[bool]
+    reserve: Truths
     age: float
     max_age_s: float
     fairshare: float

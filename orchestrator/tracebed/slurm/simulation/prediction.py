@@ -10,17 +10,18 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
-from operator import add, itemgetter, sub
+from functools import cache, lru_cache, reduce
+from operator import or_, sub
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracebed.converters.workload import FloatArray, Workload
+from tracebed.converters.workload import FloatArray, IntArray, Workload
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
 from tracebed.ground.states import JobState
+from tracebed.ground.table import Texts, codes_of, distinct, equal, expanded, grouped
 from tracebed.machine.calendar import NodeChange, OutageKind
 from tracebed.machine.features import satisfies
 from tracebed.machine.machine import Machine
@@ -29,7 +30,7 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import IGNORED, Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import SHRINK, DependencyRule
-from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.registry import resolve
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
@@ -263,7 +264,7 @@ def simulate(
         policy = replace(policy, epoch_s=start_of(workload, policy))
     policy, inputs = _drawn(policy, inputs, seed)
     if reset:
-        begin = policy.epoch_s + inputs.submit[0]
+        begin = policy.epoch_s + float(inputs.submit[0])
         inputs = replace(inputs, associations=replace(inputs.associations, resets=resets(reset, begin)))
     if reservations is not None:
         names = of(workload.runnable()[0], "reservation", numbers)
@@ -273,8 +274,7 @@ def simulate(
     of_steps: list[float] = []
     if policy.resizes != "none":
         of_steps, ends = _steps(jobs, numbers, setup)
-        launches, ends = [*map(add, inputs.launch_s, of_steps)], [*map(add, inputs.end_s, ends)]
-        inputs = replace(inputs, launch_s=launches, end_s=ends)
+        inputs = replace(inputs, launch_s=np.add(inputs.launch_s, of_steps), end_s=np.add(inputs.end_s, ends))
         inputs = _with_layer(inputs, numbers, jobs, policy, setup, seed, slurm_cluster)
     if slurm_cluster.saving is not None:
         inputs = with_saving(inputs, slurm_cluster, seed)
@@ -289,39 +289,53 @@ def simulate(
     return record, cluster
 
 
-class _Entry(NamedTuple):
-    """A job in the queue of a partition. Jobs that ask for the same have the same one."""
+class _Kind(NamedTuple):
+    """Jobs in the queue of a partition that ask for the same, whatever their time limits."""
 
     partition: int
+    asked: Request
     request: Request
+    """The same with the eligible nodes."""
     owner: Owner
-    limit: int
-    fixed: float
+    amounts: Sequence[int]
+    longest: float
+    """Longest time limit in the partition, s; infinity: any."""
+    timed: bool
+    """Whether the priority, or the limits of the owner, depend on the time limit."""
+
+
+RELEASE = "extra_release_s"
+"""Column of a log with the time from the end of each job to the end of its steps that ignore SIGTERM, s."""
+ASKED = ("partition", "features", "gres", "group", "user", "queue", "licenses")
+"""Columns of texts with what a job asks for."""
 
 
 def _inputs(
     workload: Workload, jobs: Jobs, idle: IdleCluster, setup: Setup, record: ScheduleRecord
 ) -> tuple[Inputs, list[int]]:
-    """Return the inputs of the simulation, and the job of each of its entries. Jobs that never fit are rejected."""
+    """Return the inputs of the simulation, and the job of each of its entries. Jobs that never fit are rejected.
+
+    Jobs that ask for the same are decided together.
+    """
     runnable, _ = workload.runnable()
     cluster, kinds, empty = idle.cluster, idle.kinds, idle.resources
-    columns: dict[str, Sequence[Any]] = {
-        name: runnable.texts(name).tolist()
-        for name in ("features", "gres", "group", "licenses", "partition", "queue", "user")
+    texts = [codes_of(runnable.arrow(name)) for name in ASKED]
+    started = runnable.column(STARTED) if STARTED in runnable.columns else np.zeros(len(jobs), dtype=bool)
+    nodes, cores = np.asarray(jobs.column("nodes")), np.asarray(jobs.column("cores"))
+    amounts = nodes, cores, runnable.ints("spread"), runnable.ints("fewest_nodes"), runnable.floats("memory_mib")
+    _, first, group = distinct(grouped(*(codes for codes, _ in texts), *amounts, started.astype(np.int64)))
+    words = {
+        name: [known[code] for code in codes[first].tolist()] for name, (codes, known) in zip(ASKED, texts, strict=True)
     }
-    fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
-    memory, own_limit = (_numbers(runnable.floats(name)) for name in ("memory_mib", "time_limit"))
-    accounting = Accounting(cluster, kinds, columns["group"], columns["user"])
+    accounting = Accounting(cluster, kinds, words["group"], words["user"])
     factors = Factors(cluster, kinds)
     weights, extend = cluster.weights, setup.scheduling.over_limit is OverLimit.EXTEND
-    started = runnable.column(STARTED).tolist() if STARTED in runnable.columns else [False] * len(jobs)
+    by_time = "small_relative_to_time" in weights.flags
     of_slurm = in_cpus(workload)
     owner_of, priority = cache(accounting.owner), cache(accounting.priority)
 
-    def entry(
-        name: str, size: Size, user: tuple[str, str, str], licenses: str, limit_s: float, own_s: float, started: bool
-    ) -> _Entry | str:
-        """Return the entry of such jobs in the queue of a partition, or why they have none."""
+    def kind_of(name: str, size: Size, user: tuple[str, str, str], licenses: str, started: bool) -> _Kind | str:
+        """Return what such jobs are in the queue of a partition, or why they are not in it."""
         number = cluster.partition(name)
         if number is None:
             return f"the cluster has no partition {name}"
@@ -336,97 +350,128 @@ def _inputs(
         owner = owner_of(*user, number)
         if isinstance(owner, str):
             return owner
-        longest = 0.0 if started or accounting.beyond_partition(owner) else partition.limit_s
-        limit = whole_minutes(limit_s if extend or not longest else min(limit_s, longest))
+        any_limit = started or not partition.limit_s or accounting.beyond_partition(owner)
         amounts = amounts_of(request, None, empty, factors.billing[number], factors.most)
-        if longest and own_s > longest:
+        timed = by_time or accounting.wall_s(owner) < math.inf
+        return _Kind(number, request, fitting, owner, amounts, math.inf if any_limit else partition.limit_s, timed)
+
+    def fixed(kind: _Kind | str, started: bool, limit: int, own_s: float) -> float | str:
+        """Return the part of the priority that does not change, or why such jobs are rejected."""
+        if isinstance(kind, str):
+            return kind
+        most_nodes = cluster.partitions[kind.partition].most_nodes
+        if own_s > kind.longest:
             return "PartitionTimeLimit: the time limit exceeds that of the partition"
-        if partition.most_nodes and request.fewest > partition.most_nodes and not started:
+        if most_nodes and kind.asked.fewest > most_nodes and not started:
             return "PartitionNodeLimit: the job needs more nodes than a job of its partition may have"
-        if not started and (reason := accounting.never(owner, amounts, limit)):
+        if not started and (reason := accounting.never(kind.owner, kind.amounts, limit)):
             return reason
-        fixed = factors.fixed(request, amounts, number, priority(owner), limit)
-        return _Entry(number, fitting, owner, limit, fixed)
+        return factors.fixed(kind.asked, kind.amounts, kind.partition, priority(kind.owner), limit)
 
-    @cache
-    def entries_of(listed: str, *own: Any) -> tuple[str | None, list[tuple[int, _Entry]]]:
-        """Return why such jobs are rejected, or None, and their entries with the place in the list of partitions."""
-        every = [entry(name, *own) for name in listed.split(",")]
-        reasons = [each for each in every if isinstance(each, str)]
-        if reasons and (cluster.all_partitions or len(reasons) == len(every)):
-            return reasons[0], []
-        return None, [(place, each) for place, each in enumerate(every) if isinstance(each, _Entry)]
-
-    found = list[tuple[int, int, int, _Entry]]()
-    begun = _begins(runnable.texts("array").tolist(), jobs.submit)
-    sizes = map(Size, jobs.nodes, jobs.cores, spread, fewest, memory, columns["gres"], columns["features"])
-    named = zip(columns["group"], columns["user"], columns["queue"], strict=True)
-    asked = (columns["partition"], sizes, named, columns["licenses"], jobs.limit, own_limit, started)
-    for job, (reason, own) in enumerate(map(entries_of, *asked)):
-        if reason is None:
-            found += [(begun[job], place, job, each) for place, each in own]
-        else:
-            record.refuse(job, JobState.REJECTED, reason)
-    het_jobs = runnable.texts(HET_JOB).tolist() if HET_JOB in runnable.columns else []
-    lost = {name for job, name in enumerate(het_jobs) if name and record.state[job] is JobState.REJECTED}
-    for job, name in enumerate(het_jobs):
-        if name in lost and record.state[job] is not JobState.REJECTED:
-            record.refuse(job, JobState.REJECTED, "another component of its heterogeneous job is rejected")
-    found = [own for own in found if record.state[own[2]] is not JobState.REJECTED]
-    if not found:
-        reason, count = Counter(record.reason).most_common(1)[0]
-        some = f" (so {count:,} of them)" if count < len(jobs) else ""
+    sizes = map(
+        Size,
+        *(values[first].tolist() for values in amounts[:4]),
+        _numbers(amounts[4][first]),
+        words["gres"],
+        words["features"],
+    )
+    named = zip(words["group"], words["user"], words["queue"], strict=True)
+    of_groups = [
+        [kind_of(name, *own) for name in listed.split(",")]
+        for listed, *own in zip(
+            words["partition"], sizes, named, words["licenses"], started[first].tolist(), strict=True
+        )
+    ]
+    every = [kind for own in of_groups for kind in own]
+    count = np.array([*map(len, of_groups)])
+    begin, count = (np.cumsum(count) - count)[group], count[group]
+    job, kind = expanded(begin, count)  # of each entry
+    longest = np.array([math.inf if isinstance(each, str) else each.longest for each in every])[kind]
+    timed = np.array([not isinstance(each, str) and each.timed for each in every])[kind]
+    limit_s, own_s = np.asarray(jobs.column("limit"))[job], runnable.floats("time_limit")[job]
+    minutes = np.ceil((limit_s if extend else np.minimum(limit_s, longest)) / MINUTE_S - 1e-6)
+    limit = np.maximum(1, minutes).astype(np.int64) * MINUTE_S
+    columns = kind, started[job], limit, own_s
+    _, rows, variant = distinct(grouped(kind, np.where(timed, limit, 0), (own_s > longest).astype(np.int64)))
+    judged = [
+        fixed(every[number], *own) for number, *own in zip(*(values[rows].tolist() for values in columns), strict=True)
+    ]
+    bad = np.array([isinstance(each, str) for each in judged])[variant]
+    refused = np.bincount(job, bad, len(jobs))
+    rejected = refused > (0 if cluster.all_partitions else count - 1)
+    wrong = np.flatnonzero(bad & rejected[job])
+    for own, row in zip(*(values.tolist() for values in np.unique(job[wrong], return_index=True)), strict=True):
+        record.refuse(own, JobState.REJECTED, str(judged[variant[wrong[row]]]))
+    if HET_JOB in runnable.columns:
+        codes, names = codes_of(runnable.arrow(HET_JOB))
+        lost = np.isin(codes, codes[rejected]) & ~rejected & np.array([*map(bool, names)])[codes]
+        for own in np.flatnonzero(lost).tolist():
+            record.refuse(own, JobState.REJECTED, "another component of its heterogeneous job is rejected")
+        rejected |= lost
+    entries = np.flatnonzero(~bad & ~rejected[job])
+    if not len(entries):
+        reason, most = Counter(record.reason).most_common(1)[0]
+        some = f" (so {most:,} of them)" if most < len(jobs) else ""
         hint = "correct the demands of the jobs, or give the slurm.conf of the cluster on which they ran"
         raise InputError(f"none of the {len(jobs):,} jobs can run on the cluster: {reason}{some}", hint=hint)
-    found.sort(key=itemgetter(0, 1, 2))
-    numbers, entries = [job for _, _, job, _ in found], [each for *_, each in found]
-    owners = [each.owner for each in entries]
-    partitions = [each.partition for each in entries]
-    known = "extra_release_s" in runnable.columns
-    release = runnable.floats("extra_release_s").tolist() if known else [0.0] * len(jobs)  # of SIGTERM ignored
-    launch, end = cache(setup.timing.overheads.launch), cache(setup.timing.overheads.end)
-    overrun = _overruns(runnable, kill=not extend)
+    begun = _begins(runnable.arrow("array"), np.asarray(jobs.column("submit")))
+    entries = entries[np.lexsort((job[entries], kind[entries] - begin[job[entries]], begun[job[entries]]))]
+    which = job[entries]
+    numbers = which.tolist()
+    different, size = np.unique(nodes[which], return_inverse=True)
+    order, _, kind = distinct(kind[entries])
+    used = [each for number in order.tolist() if isinstance(each := every[number], _Kind)]
+    release = runnable.floats(RELEASE)[which] if RELEASE in runnable.columns else 0.0
+    overheads = setup.timing.overheads
+    launch, end = (np.array([*map(delay, different.tolist())])[size] for delay in (overheads.launch, overheads.end))
     users: dict[str, int] = {}
+    licenses = of(runnable, "licenses", numbers) if any(words["licenses"]) else []
     inputs = Inputs(
-        **rules(idle, accounting, factors, owners, partitions),
-        submit=[jobs.submit[job] for job in numbers],
-        run_time=[jobs.run_time[job] for job in numbers],
-        limit=[each.limit for each in entries],
-        launch_s=[launch(jobs.nodes[job]) for job in numbers],
-        overrun_s=[overrun[job] for job in numbers],
-        end_s=[end(jobs.nodes[job]) + release[job] for job in numbers],
-        requests=[each.request for each in entries],
-        user=[users.setdefault(owner.user, len(users)) for owner in owners],
-        fixed=[each.fixed for each in entries],
+        **rules(idle, accounting, factors, [(each.owner, each.partition) for each in used], kind),
+        submit=np.asarray(jobs.column("submit"))[which],
+        run_time=np.asarray(jobs.column("run_time"))[which],
+        limit=limit[entries],
+        launch_s=launch,
+        overrun_s=_overruns(runnable, kill=not extend)[which],
+        end_s=end + release,
+        requests=[used[each].request for each in kind.tolist()],
+        user=np.array([users.setdefault(each.owner.user, len(users)) for each in used])[kind],
+        fixed=np.array([math.nan if isinstance(each, str) else each for each in judged])[variant[entries]],
         associations=accounting.tree(weights.half_life_s, (), weights.classic),
-        association=[owner.association for owner in owners],
+        association=np.array([each.owner.association for each in used])[kind],
         fairshare=weights.fairshare,
         conditions=conditions_of(runnable, numbers, kill_invalid=cluster.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
-        licenses=licenses_in(of(runnable, "licenses", numbers), of(runnable, "job_id", numbers), cluster),
+        licenses=licenses_in(licenses, of(runnable, "job_id", numbers), cluster) if licenses else None,
         het_job=heterogeneous(of(runnable, HET_JOB, numbers)) if HET_JOB in runnable.columns else (),
         entries=Entries.of(numbers, one_reservation=cluster.bf_one_resv_per_job)
-        if len(found) > len({*numbers})
+        if len(entries) > len({*numbers})
         else None,
     )
     return inputs, numbers
 
 
 def rules(
-    idle: IdleCluster, accounting: Accounting, factors: Factors, owners: Sequence[Owner], partitions: Sequence[int]
+    idle: IdleCluster, accounting: Accounting, factors: Factors, kinds: Sequence[tuple[Owner, int]], of: IntArray
 ) -> dict[str, Any]:
-    """Return the fields of `Inputs` that follow from a cluster, and from owner and partition of each job."""
+    """Return the fields of `Inputs` that follow from a cluster, and from the kind of each job, its number in `kinds`.
+
+    A kind is an owner and a partition, by its number.
+    """
     cluster = idle.cluster
+    partition = [number for _, number in kinds]
+    over_limit = [float(cluster.partitions[number].over_limit_s) for number in partition]
+    preemption = preemption_of(cluster, partition, [owner.qos for owner, _ in kinds])
     return {
-        "partition": partitions,
-        "tier": [partition.tier for partition in cluster.partitions],
-        "over_limit_s": [float(cluster.partitions[number].over_limit_s) for number in partitions],
+        "partition": np.array(partition)[of],
+        "tier": [each.tier for each in cluster.partitions],
+        "over_limit_s": np.array(over_limit)[of],
         "free": idle.resources,
-        "usage_factor": [*map(cache(accounting.usage_factor), owners)],
+        "usage_factor": np.array([accounting.usage_factor(owner) for owner, _ in kinds])[of],
         "billing": factors.billing,
         "billing_most": factors.most,
-        "limits": accounting.limits([*map(accounting.group, owners)]),
-        "reserve": [*map(cache(accounting.reserves), owners)],
+        "limits": accounting.limits(np.array([accounting.group(owner) for owner, _ in kinds])[of]),
+        "reserve": np.array([accounting.reserves(owner) for owner, _ in kinds])[of],
         "age": cluster.weights.age,
         "max_age_s": cluster.weights.max_age_s,
         "period_s": cluster.weights.period_s,
@@ -437,33 +482,28 @@ def rules(
         "part_test": cluster.bf_max_job_part,
         "user_part_test": cluster.bf_max_job_user_part,
         "complete_wait_s": cluster.complete_wait_s,
-        "preemption": preemption_of(cluster, partitions, [owner.qos for owner in owners]),
+        "preemption": preemption and replace(preemption, of=np.array(preemption.of)[of]),
     }
 
 
 def _numbers(values: FloatArray) -> list[float]:
     """Return numbers, of which missing ones are `NAN`."""
-    found: list[float] = values.tolist()
-    for at in np.flatnonzero(np.isnan(values)).tolist():
-        found[at] = NAN
-    return found
+    return [NAN if math.isnan(value) else value for value in values.tolist()]
 
 
-def _overruns(workload: Workload, *, kill: bool) -> list[float]:
+def _overruns(workload: Workload, *, kill: bool) -> FloatArray:
     """Return for how long each job ran beyond its limit, s, if the log says that Slurm ended it so; else NaN."""
     beyond = workload.floats("run_time") - workload.floats("time_limit")
-    killed = (workload.texts("status") == JobState.KILLED).to_numpy(dtype=bool) & (beyond > 0) & kill
-    overruns: list[float] = np.where(killed, beyond, np.nan).tolist()
-    return overruns
+    killed = equal(workload.arrow("status"), JobState.KILLED) & (beyond > 0) & kill
+    return np.where(killed, beyond, np.nan)
 
 
-def _begins(arrays: Sequence[str], submit: Sequence[float]) -> list[int]:
+def _begins(arrays: Texts, submit: FloatArray) -> IntArray:
     """Return where each job begins in the queue: the tasks of an array begin with the first of them."""
-    begins = list[int]()
-    for job, array in enumerate(arrays):
-        same = job and array and array == arrays[job - 1] and submit[job] == submit[job - 1]
-        begins.append(begins[-1] if same else job)
-    return begins
+    codes = codes_of(arrays)[0]
+    begins = np.ones(len(submit), dtype=bool)
+    begins[1:] = equal(arrays, "")[1:] | (np.diff(codes) != 0) | (np.diff(submit) != 0)
+    return np.maximum.accumulate(np.where(begins, np.arange(len(submit)), 0))
 
 
 def memory_of(memory_mib: float, partition: Any, cluster: SlurmCluster) -> dict[str, Any]:
@@ -532,16 +572,16 @@ def placement(cluster: SlurmCluster, empty: Resources) -> Callable[[int, str, Re
     def placed(partition: int, features: str, request: Request) -> Request | str:
         plain = request._replace(gres=(0,) * len(request.gres))
         of_partition = members(partition, features)
-        able = [node for node in of_partition if empty.capacity(plain, node)]
-        suited = request._replace(eligible=mask_of(able))
+        able = (mask for node, mask in empty.alike if mask & of_partition and empty.capacity(plain, node))
+        suited = request._replace(eligible=of_partition & reduce(or_, able, 0))
         if fits(empty, suited):
             return suited
-        return f"{NEVER_RUN}: {lacking(cluster, empty, request, of_partition, features)}"
+        return f"{NEVER_RUN}: {lacking(cluster, empty, request, nodes_of(of_partition), features)}"
 
     @cache
-    def members(partition: int, features: str) -> list[int]:
+    def members(partition: int, features: str) -> int:
         of_kind = {kind.names: satisfies(kind.features, features) for kind in cluster.kinds}
-        return [node for node in cluster.members(partition) if of_kind[cluster.nodes[node][1].names]]
+        return mask_of([node for node in cluster.members(partition) if of_kind[cluster.nodes[node][1].names]])
 
     return placed
 
@@ -575,7 +615,7 @@ def _drawn(policy: Slurm, inputs: Inputs, seed: int) -> tuple[Slurm, Inputs]:
     """Draw the unknown phases and delays."""
     (period, *parts), check = draws(seed)
     phases = policy.phases(*parts)  # reservations begin at multiples of the resolution
-    first = inputs.submit[0] + period * inputs.period_s
+    first = float(inputs.submit[0]) + period * inputs.period_s
     return replace(policy, **phases), replace(inputs, check_s=check, first_period_s=first)
 
 
@@ -626,7 +666,7 @@ def _with_layer(
         gives_gres=slurm_cluster.gives_gres,
         counted=slurm_cluster.weights != Weights(),
         interval_s=float(policy.resize_interval),
-        phase_s=inputs.submit[0] + np.random.default_rng([seed, 4]).uniform(0.0, query_s),
+        phase_s=float(inputs.submit[0]) + np.random.default_rng([seed, 4]).uniform(0.0, query_s),
         pause_s=overheads.reconfiguration_s,
         release_s=overheads.release_s,
         merge_s=overheads.expand_s,
@@ -671,15 +711,16 @@ def _enter(
         record.resize_requested(job, resize.before, resize.after, resize.asked)
         record.resize_applied(job, resize.decided, resize.applied, max(resize.applied, resize.ended))
     settled = {job for job, end in zip(numbers, outcome.end, strict=True) if not math.isnan(end)}
-    for at, job in enumerate(numbers):
-        record.restarts[job] += outcome.restarts[at]
-        if math.isnan(outcome.end[at]):
-            if job not in settled:  # the first entry of the job has the reason
-                record.refuse(job, *_never(inputs, at, outcome.refused[at]))
-                settled.add(job)
-            continue
-        record.start[job], record.launched[job] = starts[at], outcome.launched[at]
-        record.finish(job, outcome.end[at], *FATES[outcome.fate[at]])
+    rows = zip(numbers, starts, outcome.launched, outcome.end, outcome.fate, outcome.restarts, strict=True)
+    for at, (job, start, launched, end, fate, restarts) in enumerate(rows):
+        if restarts:
+            record.restarts[job] += restarts
+        if not math.isnan(end):
+            record.start[job], record.launched[job], record.end[job] = start, launched, end
+            record.state[job], record.reason[job] = FATES[fate]
+        elif job not in settled:  # the first entry of the job has the reason
+            record.refuse(job, *_never(inputs, at, outcome.refused[at]))
+            settled.add(job)
     begins = [
         active if active > start else begin
         for active, start, begin in zip(outcome.active, outcome.start, starts, strict=True)

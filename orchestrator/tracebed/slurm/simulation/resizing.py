@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tracebed.orchestrator.scheduling.names import ODD_SIZE, ResizePolicy
 from tracebed.slurm.resize_layer import COMPONENT, DEADLINE, GRES, PREEMPTED, RESERVED, SPREAD, SUSPENDED, permission
-from tracebed.slurm.simulation.inputs import SUSPEND, Entries, Inputs, Preemption, Resizing
+from tracebed.slurm.simulation.inputs import SUSPEND, Entries, Inputs, Preemption, Resizing, listed
 
 OF_JOBS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "over_limit_s", "end_s", "requests", "partition", "user"),
@@ -105,37 +105,37 @@ def suspendable(preemption: Preemption | None, job: int) -> bool:
 
 def _with_expanders(inputs: Inputs, owners: Sequence[int]) -> Inputs:
     """Return the inputs with an expander for each of the jobs `owners`, at the end."""
-    more: dict[str, Any] = {name: [*getattr(inputs, name)] for name in OF_JOBS}
+    more: dict[str, Any] = {name: listed(getattr(inputs, name)) for name in OF_JOBS}
     for values in more.values():
         values += [values[job] for job in owners]
     count = len(owners)
     units = [request._replace(cores=request.per_node, fewest=1) for request in more["requests"][len(inputs.submit) :]]
     more["requests"] = [*inputs.requests, *units]
     if inputs.limits.counters:
-        group = inputs.limits.group
+        group = listed(inputs.limits.group)
         more["limits"] = replace(inputs.limits, group=[*group, *(group[job] for job in owners)])
     if own := inputs.conditions:
         more["conditions"] = replace(
             own,
-            earliest=[*own.earliest, *[-math.inf] * count],
+            earliest=[*listed(own.earliest), *[-math.inf] * count],
             dependencies=[*own.dependencies, *[()] * count],
-            any_of=[*own.any_of, *[False] * count],
-            group=[*own.group, *[-1] * count],
-            fails=[*own.fails, *[False] * count],
+            any_of=[*listed(own.any_of), *[False] * count],
+            group=[*listed(own.group), *[-1] * count],
+            fails=[*listed(own.fails), *[False] * count],
         )
     if inputs.arrays:
-        more["arrays"] = replace(inputs.arrays, of=[*inputs.arrays.of, *[-1] * count])
+        more["arrays"] = replace(inputs.arrays, of=[*listed(inputs.arrays.of), *[-1] * count])
     if inputs.licenses:
         none = (0,) * len(inputs.licenses.total)
         more["licenses"] = replace(inputs.licenses, wanted=[*inputs.licenses.wanted, *[none] * count])
     if inputs.bookings:
-        more["bookings"] = replace(inputs.bookings, inside=[*inputs.bookings.inside, *[-1] * count])
+        more["bookings"] = replace(inputs.bookings, inside=[*listed(inputs.bookings.inside), *[-1] * count])
     if inputs.preemption:
-        of = inputs.preemption.of
+        of = listed(inputs.preemption.of)
         more["preemption"] = replace(inputs.preemption, of=[*of, *(of[job] for job in owners)])
     if entries := inputs.entries:
         first = [*entries.first, *range(len(inputs.submit), len(inputs.submit) + count)]
-        more["entries"] = Entries(first, [*entries.following, *[-1] * count], entries.one_reservation)
+        more["entries"] = Entries(first, [*listed(entries.following), *[-1] * count], entries.one_reservation)
     for name, value in (("shortest", 0), ("deadline", math.inf), ("het_job", -1), ("held", {}), ("since", math.nan)):
         if getattr(inputs, name):
             more[name] = [*getattr(inputs, name), *[value] * count]

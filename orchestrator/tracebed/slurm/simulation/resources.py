@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tracebed.orchestrator.scheduling.node_masks import nodes_of
+from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 
 Parts = Mapping[int, int]
 """Node -> number of cores."""
@@ -132,6 +132,15 @@ class Resources:
     threads: Sequence[int] = ()
     sockets: Sequence[int] = ()
     kept: Sequence[tuple[bool, ...]] = ()
+
+    @cached_property
+    def alike(self) -> list[tuple[int, int]]:
+        """The first node, and the mask, of each class of nodes with the same resources. Read it of idle nodes only."""
+        nodes: dict[tuple[Any, ...], list[int]] = {}
+        columns = [self.cores, self.memory, self.gres, self.total, self.total_memory, self.threads, self.sockets]
+        for node, values in enumerate(zip(*filter(None, columns), strict=True)):
+            nodes.setdefault(values, []).append(node)
+        return [(own[0], mask_of(own)) for own in nodes.values()]
 
     def memory_of(self, request: Request, node: int, cores: int) -> int:
         """Return the memory that a job gets with `cores` cores of `node`, MiB."""

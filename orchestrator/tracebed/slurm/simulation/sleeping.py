@@ -83,7 +83,7 @@ def enter_states(record: ScheduleRecord, cluster: SlurmCluster, inputs: Inputs, 
     power = [kind.power for _, kind in cluster.nodes]
     for node, off in enumerate(inputs.saving.off):
         if off:
-            record.power.add(node, min(inputs.submit), PowerState.OFF)
+            record.power.add(node, float(min(inputs.submit)), PowerState.OFF)
     for node, at, on in outcome.switched:
         own = power[node]
         assert own

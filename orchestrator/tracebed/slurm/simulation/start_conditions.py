@@ -19,6 +19,7 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
+from tracebed.ground.table import codes_of, equal
 from tracebed.machine.calendar import OutageKind
 from tracebed.orchestrator.scheduling.dependencies import SINGLETON, SUCCESSFUL, dependencies_of, groups_of
 from tracebed.orchestrator.scheduling.node_masks import mask_of
@@ -46,6 +47,7 @@ from tracebed.slurm.simulation.inputs import (
     Licenses,
     NodeChange,
     Preemption,
+    listed,
 )
 
 NOTICE_S = 5.0
@@ -60,10 +62,13 @@ def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: b
     `numbers` has the job of each entry. The state of a job is that of its first entry. The name of a job, for
     `singleton`, is its application.
     """
+    waits = any(not equal(workload.arrow(name), "").all() for name in ("dependency", "after"))
+    if not waits and np.isnan(workload.floats("earliest_start")).all():
+        return None
     jobs = [*dict.fromkeys(numbers)]
     earliest = workload.floats("earliest_start")[jobs]
     texts = _texts(workload, jobs)
-    if not any(texts) and all(math.isnan(each) for each in earliest):
+    if not any(texts) and np.isnan(earliest).all():
         return None
     groups = groups_of(of(workload, "user", jobs), of(workload, "application", jobs), texts)
     arrays = [text.partition("%")[0] for text in of(workload, "array", jobs)]
@@ -98,6 +103,8 @@ def _texts(workload: Workload, jobs: Sequence[int]) -> list[str]:
 
 def arrays_in(workload: Workload, numbers: Sequence[int]) -> Arrays | None:
     """Return the arrays of the jobs `numbers` of a workload; None: there are none."""
+    if equal(workload.arrow("array"), "").all():
+        return None
     texts = of(workload, "array", numbers)
     return arrays_of(texts, of(workload, "job_id", numbers)) if any(texts) else None
 
@@ -229,7 +236,7 @@ def with_bookings(
     conditions = inputs.conditions or Conditions.none(len(inside))
     earliest = [
         max(earliest, booked[own].begin - epoch) if own >= 0 and not booked[own].flexible else earliest
-        for own, earliest in zip(inside, conditions.earliest, strict=True)
+        for own, earliest in zip(inside, listed(conditions.earliest), strict=True)
     ]
     bookings = Bookings(booked, inside, notices)
     return replace(inputs, bookings=bookings, conditions=replace(conditions, earliest=earliest))
@@ -305,5 +312,5 @@ def _partial(reservations: Sequence[Reservation], cluster: SlurmCluster) -> Iter
 
 def of(workload: Workload, name: str, numbers: Sequence[int]) -> list[str]:
     """Return the texts of a column for the jobs `numbers`."""
-    column = workload.texts(name).tolist()
-    return [column[job] for job in numbers]
+    codes, words = codes_of(workload.arrow(name))
+    return [words[code] for code in codes[[*numbers]].tolist()]

@@ -7,25 +7,21 @@ Members k of two clusters are a pair: they share draws and input.
 from __future__ import annotations
 
 import math
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
-from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.perturbation import Perturbation, perturbed
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Workload
 from tracebed.ground.errors import TracebedError
 from tracebed.ground.states import JobState
+from tracebed.ground.table import rows_of, strings, take
 from tracebed.machine.calendar import Calendar
 from tracebed.operators.whatif.malleable import Malleability
 from tracebed.operators.whatif.refused import Remedy, adapted
@@ -73,9 +69,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Member:
-    """The input of a member: file of the workload, cluster, seed, and edges of bins of time, s."""
+    """The input of a member: workload, cluster, seed, and edges of bins of time, s."""
 
-    path: Path
+    workload: Workload
     side: Side
     seed: int
     perturbation: Perturbation
@@ -162,29 +158,27 @@ def predictions(
     on_progress: Callable[[int], None] | None = None,
 ) -> list[Predicted]:
     """Predict a workload on each of the clusters with its seed; return the members in this order."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "log.parquet"
-        write_workload(workload, path)
-        items = [(at, Member(path, side, seed, perturbation, edges)) for at, (side, seed) in enumerate(todo)]
-        few = len(items) == 1 or len(workload) * len(items) <= ALONE
-        found: dict[int, Predicted] = {}
-        with LocalPool(1 if few else workers) as pool:
-            for (at, _), result in pool.map(_of_cluster, items):
-                if isinstance(result, TracebedError):
-                    raise result
-                found[at] = result
-                if on_progress:
-                    on_progress(len(found))
-    return [found[at] for at in range(len(items))]
+    workload = Workload(workload.columns, workload.provenance)  # without a frame, which each member would convert
+    members = [Member(workload, side, seed, perturbation, edges) for side, seed in todo]
+    few = len(members) == 1 or len(workload) * len(members) <= ALONE
+    done: dict[int, Predicted] = {}
+    with LocalPool(1 if few else workers) as pool:
+        for at, result in pool.map(partial(_predicted, members), range(len(members))):
+            if isinstance(result, TracebedError):
+                raise result
+            done[at] = result
+            if on_progress:
+                on_progress(len(done))
+    return [done[at] for at in range(len(members))]
 
 
-def _of_cluster(item: tuple[int, Member]) -> Predicted:
-    return predicted(item[1])
+def _predicted(members: Sequence[Member], at: int) -> Predicted:
+    return predicted(members[at])
 
 
 def predicted(member: Member) -> Predicted:
     """Simulate a member."""
-    workload, side = _workload(member.path), member.side
+    workload, side = member.workload, member.side
     if side.malleable is not None:
         workload = side.malleable.applied(workload)
     given, rows = _perturbed(workload, member)
@@ -195,32 +189,37 @@ def predicted(member: Member) -> Predicted:
         run = predict(given, member.side.machine, member.setup(), outages=side.outages)
     edges = member.edges - origin(run)
     jobs, held = run.table("jobs"), run.table("allocations")
-    given_ids, ids = pd.Index(given.column("job_id")), pd.Index(workload.column("job_id"))
-    places = pd.Index(jobs["job_id"]).get_indexer(given_ids)
+    ids = given.arrow("job_id")
+    places = rows_of(ids, jobs.raw("job_id"))
     submit, start, end = (jobs[name][places] for name in ("submit", "start", "end"))
     ready = np.where(np.append(False, own[1:] == own[:-1]), np.roll(end, 1), submit)  # a piece follows the previous
     wait, run_time = (np.zeros(len(workload)) for _ in range(2))
     for sums, times in ((wait, start - ready), (run_time, end - start)):
         np.add.at(sums, own, times)
-    row, begun = given_ids.get_indexer(pd.Index(held["job_id"])), np.full(len(given), -np.inf)
+    row, begun = rows_of(held.raw("job_id"), ids), np.full(len(given), -np.inf)
     np.maximum.at(begun, row, held["start"])
     last = held["start"] == begun[row]  # of several runs of a job
     cores = np.bincount(row[last], (held["cores"] * held["count"])[last], len(given))
-    at = given_ids.get_indexer(ids)
+    at = rows_of(workload.arrow("job_id"), ids)
     failed = jobs.equal("state", JobState.FAILED)  # only those that lost a node
     killed = np.zeros(len(workload), dtype=bool)
     killed[own[jobs.equal("state", JobState.KILLED)[places]]] = True
     codes, names = names_of(run, "class")
     node_class = np.array([*names, ""], dtype=object)[np.append(codes, len(names))]
-    reasons, refused = jobs["reason"][places], jobs.equal("state", JobState.REJECTED)[places]
+    reasons, refused = jobs.raw("reason"), jobs.equal("state", JobState.REJECTED)[places]
+    partitions = strings(take(workload.arrow("partition"), own[refused]))
+    never = np.flatnonzero(np.isnan(start))[::-1]
     return Predicted(
         wait=wait,
         run_time=run_time,
         cores=np.append(cores, 0.0)[at],
         waiting=waiting(run).means(edges),
         busy=busy_cores(run).means(edges),
-        rejected=Counter(zip(workload.partitions()[own[refused]], reasons[refused], strict=True)),
-        reasons={int(own[at]): str(reasons[at]) for at in np.flatnonzero(np.isnan(start))[::-1]},
+        rejected=Counter(
+            (names.partition(",")[0], reason)
+            for names, reason in zip(partitions, strings(take(reasons, places[refused])), strict=True)
+        ),
+        reasons=dict(zip(own[never].tolist(), strings(take(reasons, places[never])), strict=True)),
         node_class=node_class[np.append(places, -1)[at]],
         killed=killed,
         held=Held(own[row], held["start"], held["end"], held["count"], held["cores"] * held["count"]),
@@ -257,17 +256,13 @@ def _perturbed(workload: Workload, member: Member) -> tuple[Workload, IntArray]:
     if not member.seed:
         return workload, np.arange(len(workload))
     given = perturbed(workload, member.seed, member.perturbation)
-    rows = pd.Index(workload.column("job_id")).get_indexer(pd.Index(given.column("job_id")))
+    rows = rows_of(given.arrow("job_id"), workload.arrow("job_id"))
     limit, longest = workload.floats("time_limit")[rows], member.side.longest[rows]
     rounded = given.floats("time_limit")
     within = np.where(limit <= longest, np.minimum(rounded, longest), rounded)
+    if np.array_equal(within, rounded, equal_nan=True):
+        return given, rows
     return Workload(given.columns.assign(time_limit=within), given.provenance), rows
-
-
-@lru_cache(maxsize=1)
-def _workload(path: Path) -> Workload:
-    """Return a workload. Each process reads it once."""
-    return read_workload(path, equal_nodes=False)
 
 
 def mean_of(members: Iterable[FloatArray]) -> FloatArray:

@@ -10,7 +10,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import pairwise
@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ConfigDict, Field
 
+from tracebed.converters.workload import BoolArray
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
 from tracebed.ground.stored import Part, StoredFile
@@ -30,7 +31,7 @@ from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
 from tracebed.validation.experiments.experiment_schema import OF_WORKLOADS, Claim, Rule, Where, as_list
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.runner import GridResult
-from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, chosen, reference
+from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, reference
 from tracebed.validation.setups import AXES
 from tracebed.validation.significance import PERCENTS
 from tracebed.validation.statistics import half_width, percentile
@@ -204,12 +205,20 @@ class Measured:
     table: pd.DataFrame
     keys: Sequence[str]  # columns that name a point
     replicate: Sequence[str]  # columns that name a run of a point: seed, perturbed input, repetition
+    _equal: dict[tuple[str, str], BoolArray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> Measured:
         """Return the figures of rows with a key `repetition`, which a simulated point may lack."""
         table = pd.DataFrame(list(rows))
         return cls(table.reindex(columns=list(dict.fromkeys([*table, *keys, REPETITION]))), keys, [REPETITION])
+
+    def equal(self, key: str, wanted: Any) -> BoolArray:
+        """Return whether each row has the value, or one of the list of values, in a column."""
+        where = key, repr(wanted)
+        if where not in self._equal:
+            self._equal[where] = self.table[key].isin(wanted if isinstance(wanted, list) else [wanted]).to_numpy()
+        return self._equal[where]
 
 
 def of_grid(file: ExperimentFile, done: GridResult, command: str) -> Ledger:
@@ -384,10 +393,10 @@ def _relevant(claim: Claim, measured: Measured, where: Where) -> list[Values]:
         raise InputError(f"the study has no key {min(unknown)!r}", hint=hint)
     cell = [CELL] if CELL in table else []
     columns = dict.fromkeys([*measured.keys, *where, *measured.replicate, *cell, claim.figure])
-    known = table[[*dict.fromkeys([*columns, *(key for place in wanted for key in place)])]]
-    known = known.dropna(subset=claim.figure)
-    chosen_rows = sorted({index for place in wanted for index in chosen(known, place).index})
-    records = known.loc[chosen_rows, list(columns)].to_dict("records")
+    named = np.zeros(len(table), dtype=bool)
+    for place in wanted:
+        named |= np.logical_and.reduce([measured.equal(key, value) for key, value in place.items()])
+    records = table[list(columns)][named & table[claim.figure].notna().to_numpy()].to_dict("records")
     return [{str(key): None if value != value else value for key, value in row.items()} for row in records]
 
 

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from functools import cache
+from functools import cache, partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
@@ -54,8 +54,9 @@ class Pool(Protocol):
 class LocalPool:
     """Local processes, each of which computes one item at a time.
 
-    They are forked when the first items come, with all that this process has imported and read. Beside other threads,
-    whose locks would stay closed after a fork, each process starts and imports anew.
+    They are forked when the first items come, with all that this process has imported and read, and with the function,
+    which may have much that all items need (`functools.partial`). Beside other threads, whose locks would stay closed
+    after a fork, each process starts and imports anew, and receives the function once.
 
     Args:
         workers: number of processes; by default the number of available cores. With 1, this process computes the items.
@@ -70,14 +71,15 @@ class LocalPool:
         self._pool: ProcessPoolExecutor | None = None
         return self
 
-    def _started(self) -> ProcessPoolExecutor:
-        """Return the workers, which the first item starts."""
+    def _started(self, function: Callable[[Any], Any]) -> ProcessPoolExecutor:
+        """Return the workers, which the first item starts with its function."""
         if self._pool is None:
+            self._function = function
             self._pool = ProcessPoolExecutor(
                 self.workers,
                 mp_context=multiprocessing.get_context("fork" if threading.active_count() == 1 else "spawn"),
                 initializer=_live_while,
-                initargs=(self._end, self._lifeline),
+                initargs=(self._end, self._lifeline, function),
             )
         return self._pool
 
@@ -106,10 +108,11 @@ class LocalPool:
         if self.workers == 1 or not items:
             yield from ((item, _tried(function, item)) for item in items)
             return
-        pool = self._started()
+        pool = self._started(function)
+        tried = _tried_own if function is self._function else partial(_tried, function)
         with warnings.catch_warnings():  # threads of Arrow and BLAS, which survive a fork
             warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
-            futures = {pool.submit(_tried, function, item): item for item in items}
+            futures = {pool.submit(tried, item): item for item in items}
         try:
             for future in as_completed(list(futures)):
                 yield futures.pop(future), future.result()
@@ -248,8 +251,17 @@ def _tried(function: Callable[[Any], Any], item: Any) -> Any:
         return error
 
 
-def _live_while(end: Connection, lifeline: Connection) -> None:
+_own: list[Callable[[Any], Any]] = []
+"""The function with which this worker was started."""
+
+
+def _tried_own(item: Any) -> Any:
+    return _tried(_own[0], item)
+
+
+def _live_while(end: Connection, lifeline: Connection, function: Callable[[Any], Any]) -> None:
     """Ignore Ctrl-C, which the main process handles, and exit when the main process closes the lifeline or dies."""
+    _own[:] = [function]
     lifeline.close()  # that of this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

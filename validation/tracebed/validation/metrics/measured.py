@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -212,7 +212,7 @@ class MeasuredRun:
         self._everything = measures(run, tau)
         self._window = window
         self._durations: dict[tuple[str, str | None], FloatArray] = {}
-        self._in_window: dict[tuple[str, Window], Any] = {}
+        self._shared: dict[Hashable, Any] = {}
         self._select(after, ended)
 
     def _select(self, after: float, ended: bool) -> None:
@@ -282,10 +282,13 @@ class MeasuredRun:
 
     def of_window(self, what: str, window: Window, compute: Callable[[], T]) -> T:
         """Return what depends on a window but not on the choice of jobs. Several choices may have one window."""
-        key = what, window
-        if key not in self._in_window:
-            self._in_window[key] = compute()
-        value: T = self._in_window[key]
+        return self.shared((what, window), compute)
+
+    def shared(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return what all choices of jobs of the run share: it is computed once."""
+        if key not in self._shared:
+            self._shared[key] = compute()
+        value: T = self._shared[key]
         return value
 
     @cached_property

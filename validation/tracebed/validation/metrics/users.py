@@ -17,7 +17,7 @@ def slowdowns_by(run: MeasuredRun, by: str) -> FloatArray:
     Raises:
         Undefined: the users of all jobs are unknown, or no job of a known user ended.
     """
-    codes, names = names_of(run.run, by)
+    codes, names = run.shared(f"names by {by}", lambda: names_of(run.run, by))
     codes = codes[run.rows][run.jobs["finished"]]
     counts = np.bincount(codes, minlength=len(names))
     totals = np.bincount(codes, weights=run.finished["bounded_slowdown"], minlength=len(names))

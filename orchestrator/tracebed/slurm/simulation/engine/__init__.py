@@ -128,15 +128,18 @@ def _run(inputs: Inputs, policy: Slurm, *, trial: bool) -> Outcome:
     times |= {name: np.zeros(jobs, dtype=np.int32) for name in ("fate", "restarts")}
     times["refused"] = np.full(jobs, -1, dtype=np.int32)
     results = {**times, "range_first": np.zeros(jobs, np.int64), "range_size": np.zeros(jobs, np.int32)}
-    wanted = [[*column] for column in zip(*requests, strict=True)]
-    masks, sets = _numbered([request.eligible for request in requests])
-    classes, numbers = _numbered([request._replace(cores=0, fewest=0) for request in requests])
+    different = {id(request): request for request in requests}  # jobs that request the same often share the object
+    number = {key: at for at, key in enumerate(different)}
+    which = np.array([number[id(request)] for request in requests], dtype=np.int64)
+    wanted = [np.array(column)[which] for column in zip(*different.values(), strict=True)]
+    masks, sets = _numbered([request.eligible for request in different.values()])
+    classes, numbers = _numbered([request._replace(cores=0, fewest=0) for request in different.values()])
     values: dict[str, Any] = {
         **{name: getattr(policy, name) for name in FROM_POLICY},
         **{name: getattr(inputs, name) for name in FROM_INPUTS},
         **results,
         **{"jobs": jobs, "nodes": nodes, "kinds": len(free.gres[0]), "partitions": len(inputs.tier)},
-        "users": max(inputs.user, default=0) + 1,
+        "users": int(np.max(inputs.user, initial=0)) + 1,
         "trial": trial,
         **_of_associations(inputs.associations),
         **_of_limits(inputs.limits),
@@ -145,8 +148,8 @@ def _run(inputs: Inputs, policy: Slurm, *, trial: bool) -> Outcome:
         **_of_switches(free.switches, nodes),
         **{RENAMED.get(name, name): column for name, column in zip(Request._fields, wanted, strict=True)},
         **{name: getattr(free, name) or None for name in ("threads", "sockets", "kept")},
-        **{"sets": len(masks), "eligible": _masks(masks, nodes), "set": sets},
-        **{"classes": len(classes), "class": numbers},
+        **{"sets": len(masks), "eligible": _masks(masks, nodes), "set": np.array(sets)[which]},
+        **{"classes": len(classes), "class": np.array(numbers)[which]},
         **{name: getattr(inputs, name) or None for name in ("since", "usage", "factors", *OPTIONAL)},
         "held": held_parts or None,
         "held_count": len(held_parts),
