@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -105,16 +104,6 @@ class Jobs:
     counts: dict[str, int] = field(default_factory=dict)
     """Assumption or omission -> number of jobs, for the warnings of the run."""
 
-    if not TYPE_CHECKING:  # an attribute that does not exist remains an error for mypy
-
-        def __getattr__(self, name: str) -> Any:
-            """Make and keep the list of a column."""
-            if name not in vars(self).get("_columns", ()):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            column = self.column(name)
-            values = vars(self)[name] = column.tolist() if isinstance(column, np.ndarray) else strings(column)
-            return values
-
     def column(self, name: str) -> Any:
         """Return a column as an array, or as `Texts`; as a list if these jobs were made of lists."""
         values = self.kept(name)
@@ -126,7 +115,8 @@ class Jobs:
 
     def with_columns(self, **columns: Any) -> Jobs:
         """Return the jobs with other columns: lists, or arrays of which lists are made when they are first read."""
-        changed = copy(self)
+        changed = _LazyJobs.__new__(_LazyJobs)
+        vars(changed).update(vars(self))
         for name in (*columns, "arrays", "work", "work_s", "adaptable", "speedups"):
             vars(changed).pop(name, None)
         lists = {name: values for name, values in columns.items() if isinstance(values, list)}
@@ -137,9 +127,17 @@ class Jobs:
         }
         return changed
 
+    def listed(self) -> Jobs:
+        """Return these jobs with all lists made: Python reads an attribute faster from a class without `__getattr__`."""
+        if type(self) is Jobs:
+            return self
+        jobs = Jobs.__new__(Jobs)
+        vars(jobs).update({column.name: getattr(self, column.name) for column in fields(self)} | vars(self))
+        return jobs
+
     def take(self, rows: IntArray) -> Jobs:
         """Return some of the jobs, by their numbers, ascending. None of the jobs waits for another one."""
-        part = type(self).__new__(type(self))
+        part = _LazyJobs.__new__(_LazyJobs)
         columns: dict[str, Any] = {}
         lists: dict[str, Any] = {"over_limit": self.over_limit, "counts": self.counts, "waits": None}
         for name in [column.name for column in fields(self) if column.name not in lists]:
@@ -327,7 +325,7 @@ class Jobs:
         known = {name: runnable.floats(name) for name in ("deadline", "earliest_start", "memory_mib")}
         priority = runnable.floats("priority")
         functions, function = speedups
-        jobs = cls.__new__(cls)
+        jobs = _LazyJobs.__new__(_LazyJobs)
         vars(jobs).update(
             speedups=speedups,
             waits=waits,
@@ -366,6 +364,20 @@ class Jobs:
             },
         )
         return jobs
+
+
+class _LazyJobs(Jobs):
+    """Jobs whose lists are made when they are first read."""
+
+    if not TYPE_CHECKING:  # an attribute that does not exist remains an error for mypy
+
+        def __getattr__(self, name: str) -> Any:
+            """Make and keep the list of a column."""
+            if name not in vars(self).get("_columns", ()):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            column = self.column(name)
+            values = vars(self)[name] = column.tolist() if isinstance(column, np.ndarray) else strings(column)
+            return values
 
 
 def program_of(application: str, parameters: str) -> str:

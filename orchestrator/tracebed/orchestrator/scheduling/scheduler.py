@@ -479,7 +479,7 @@ class Scheduler:
         visible: Jobs | None = None,
     ) -> None:
         """Start with an idle cluster and an empty queue. `visible`: the jobs as the policy sees them, if known."""
-        jobs = visible_jobs(policy, jobs) if visible is None else visible
+        jobs = (visible_jobs(policy, jobs) if visible is None else visible).listed()
         self._moves = jobs.waits is not None and jobs.waits.thinks
         if self._moves:
             jobs = jobs.with_columns(submit=[*jobs.submit])  # its own: submissions follow from the ends of other jobs

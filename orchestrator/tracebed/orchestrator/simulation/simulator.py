@@ -70,7 +70,7 @@ class Simulator:
     ) -> None:
         """Start at time 0 with an idle cluster."""
         scheduling, timing = setup.scheduling, setup.timing
-        self.jobs = jobs
+        self.jobs = jobs = jobs.listed()
         self.record = ScheduleRecord(jobs)
         self.cluster = Cluster(cores, sockets, scheduling.placed)
         self._sleeper: SwitchedCluster | None = None
