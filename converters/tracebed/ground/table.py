@@ -349,9 +349,11 @@ def strings(column: Texts) -> list[Any]:
         ends = np.frombuffer(offsets, dtype=np.int64, count=part.offset + len(part) + 1)[part.offset :]
         whole = content[int(ends[0]) : int(ends[-1])].to_pybytes() if content else b""
         places = (ends - ends[0]).tolist()
-        if whole.isascii():
+        if not whole:
+            words: list[Any] = [""] * len(part)
+        elif whole.isascii():
             text = whole.decode()
-            words: list[Any] = [text[first:last] for first, last in pairwise(places)]
+            words = [text[first:last] for first, last in pairwise(places)]
         else:
             words = [whole[first:last].decode() for first, last in pairwise(places)]
         for row in np.flatnonzero(~_bits(valid, part.offset, part.offset + len(part))) if part.null_count else ():

@@ -128,7 +128,7 @@ class Jobs:
         return changed
 
     def listed(self) -> Jobs:
-        """Return these jobs with all lists made: Python reads an attribute faster from a class without `__getattr__`."""
+        """Return these jobs with all lists made: a class without `__getattr__` has faster attributes."""
         if type(self) is Jobs:
             return self
         jobs = Jobs.__new__(Jobs)
@@ -196,17 +196,19 @@ class Jobs:
         only: with the share s of the cores, and the share p of the run time on whole nodes in which all cores work, the
         run time is (1 - p) + p / s times as long.
         """
-        whole = 1.0 if nodes == self.nodes[job] else self._speedup(job, nodes) / self._speedup(job, self.nodes[job])
+        requested, speedup = self.nodes[job], self.speedup[job]
+        if nodes == requested:
+            if share == 1.0:
+                return 1.0
+            whole = 1.0
+        elif speedup is None:
+            raise ValueError(f"job {self.ids[job]} is not malleable")
+        else:
+            whole = speedup(nodes) / speedup(requested)
         if share == 1.0:
             return whole
-        parallel = self.parallel[job] * self.nodes[job] / nodes * whole
+        parallel = self.parallel[job] * requested / nodes * whole
         return whole * share / (share + parallel * (1.0 - share))
-
-    def _speedup(self, job: int, nodes: int) -> float:
-        speedup = self.speedup[job]
-        if speedup is None:
-            raise ValueError(f"job {self.ids[job]} is not malleable")
-        return speedup(nodes)
 
     def deadline_of(self, job: int) -> float:
         """Return the deadline of `job`, s; infinite: none."""
