@@ -178,9 +178,9 @@ def _lines(columns: Sequence[_Column]) -> Iterator[str]:
                 text + blank if column.left else blank + text
                 for column, text, blank in zip(columns, line, blanks, strict=True)
             ]
-            yield (" " * GAP).join(
-                click.style(text, bold=True, dim=True) if dim and number == 0 else text for text in padded
-            )
+            if dim and number == 0:
+                padded = [click.style(text, bold=True, dim=True) for text in padded]
+            yield (" " * GAP).join(padded)
 
 
 def _width(text: str) -> int:
