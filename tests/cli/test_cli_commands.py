@@ -675,7 +675,8 @@ def test_a_simulation_imports_only_what_it_needs(tmp_path: Path) -> None:
         "  'tracebed.orchestrator.scheduling.policies.sd', 'tracebed.orchestrator.scheduling.policies.slurm',\n"
         "  'tracebed.orchestrator.scheduling.scheduler', 'tracebed.orchestrator.scheduling.shapes',\n"
         "  'tracebed.orchestrator.testbeds.nodes', 'tracebed.validation.verdict', 'tracebed.validation.report'}\n"
-        "print(status, sorted(spare & set(sys.modules)), 'pandas' in sys.modules)"
+        "slow = {'pandas', 'pyarrow.compute', 'rich'}\n"
+        "print(status, sorted(spare & set(sys.modules)), bool(slow & set(sys.modules)))"
     )
     words = ["simulate", "w.parquet", "--policy", "pref", "--nodes", "2", "-o", "run"]
     for arguments, frames in ((words, False), (["metrics", "run"], True)):

@@ -14,8 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from tracebed.cli.console import COLORED, print_json, print_table
+from tracebed.cli import console
+from tracebed.cli.console import print_json, print_table
 from tracebed.cli.messages import progress
 from tracebed.ground.display import cell
 
@@ -105,17 +109,25 @@ def test_a_table_without_names_of_columns_has_no_blank_line(capsys: pytest.Captu
 TEXTS = st.text(" ab-%:[]/é\n", max_size=6)
 
 
+def lines_of_rich(columns: list[console._Column]) -> list[str]:
+    table = Table(box=None, pad_edge=False, show_header=any(column.head for column in columns))
+    for column in columns:
+        table.add_column(Text(column.broken(column.head)), justify="left" if column.left else "right", no_wrap=True)
+    for row in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*(Text(column.broken(value)) for column, value in zip(columns, row, strict=True)))
+    with io.StringIO() as stream:
+        Console(file=stream, width=console.UNBOUNDED, highlight=False, color_system=None).print(table)
+        return stream.getvalue().splitlines()
+
+
 @given(st.data(), st.integers(1, 4))
-def test_a_table_for_a_file_is_as_rich_prints_it(data: st.DataObject, columns: int) -> None:
-    heads = data.draw(st.lists(st.text(" ab-%:/", max_size=6), min_size=columns, max_size=columns))
+def test_a_table_is_as_rich_prints_it(data: st.DataObject, columns: int) -> None:
+    heads = data.draw(st.lists(st.text(" ab-%:/", min_size=1, max_size=6), min_size=columns, max_size=columns))
     rows = data.draw(st.lists(st.lists(st.one_of(TEXTS, st.floats()), min_size=columns, max_size=columns), max_size=4))
     printed = []
-    for environment in ({}, {"FORCE_COLOR": ""}):  # set, and so left to Rich, but no color
+    for lines in (console._lines, lines_of_rich):
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as stream:
-            for name in COLORED:
-                patch.delenv(name, raising=False)
-            for name, value in environment.items():
-                patch.setenv(name, value)
+            patch.setattr(console, "_lines", lines)
             print_table(heads, rows, text=heads[1:2])
         printed.append(stream.getvalue())
     assert printed[0] == printed[1]

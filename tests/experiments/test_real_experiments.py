@@ -126,6 +126,15 @@ def test_a_changed_experiment_is_refused_with_what_differs(folder: Path) -> None
     assert "cells.w-easy.timing.speed was 1000000.0, is 500000.0" in str(result.exception)
     assert 'cells.w-fcfs.scheduling.policy was "fcfs", is "pref"' in str(result.exception)
     assert len(list((folder / "out").rglob("run.json"))) == 4
+    assert "restore the experiment file" in str(result.exception)
+
+
+@pytest.mark.usefixtures("finished")
+def test_a_changed_inventory_is_what_must_be_restored(folder: Path) -> None:
+    nodes = folder / "nodes.yaml"
+    nodes.write_text(nodes.read_text().replace("n[1", "m[1"))
+    error = str(experiment("c.yaml", "-o", "out").exception)
+    assert "inventory.nodes was" in error and "restore the inventory" in error
 
 
 @pytest.mark.slow

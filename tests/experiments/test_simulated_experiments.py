@@ -779,6 +779,8 @@ def test_a_dry_run_lists_the_grid_and_touches_nothing(study: Callable[..., Path]
     assert grid == {("easy", 0.0), ("easy", 0.5), ("easy", 1.0), ("tight", 0.5)}
     assert listed["points"] == 4
     assert not (tmp_path / "out").exists()
+    missing = run(study(workloads={"w": "nowhere.parquet"}), "--dry-run").exception
+    assert "small.yaml:" in str(missing) and "nowhere.parquet does not exist" in str(missing)
 
 
 @pytest.mark.parametrize("name", names())

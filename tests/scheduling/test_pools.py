@@ -119,7 +119,7 @@ def resized(nodes: int, jobs: list[RefJob], pools: Pools, policy: str, **options
     simulator = Simulator(
         read, [1] * nodes, registry.load(policy, parameters), Setup.of(policy, **options), pools=pools
     )
-    calls, decide, drop = Counter[float](), simulator.scheduler.decide, Promises.drop
+    calls, decide, drop = Counter[float](), simulator._decide, Promises.drop
 
     def counted(now: float) -> float:
         calls[now] += 1
@@ -131,7 +131,7 @@ def resized(nodes: int, jobs: list[RefJob], pools: Pools, policy: str, **options
         return drop(promises, job)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulator.scheduler, "decide", counted)
+        patch.setattr(simulator, "_decide", counted)
         patch.setattr(Promises, "drop", dropped)
         return simulator.run(), max(calls.values())
 

@@ -211,6 +211,8 @@ def test_the_comment_is_created_once_and_then_updated(forge: Forge, clone: Path)
     Path("out/verdict.json").unlink()
     assert call(env).exit_code == 0
     assert "No verdict" in forge.own[131]
+    wrong = CliRunner().invoke(publish, ["elsewhere"], env=env)
+    assert wrong.exit_code == 2 and "elsewhere: has neither verdict.json nor another file" in wrong.stderr
 
 
 def test_the_command_of_the_documentation_comments_with_a_link_to_the_page(forge: Forge, clone: Path) -> None:

@@ -168,6 +168,11 @@ def test_an_unhealthy_repetition_is_left_out_with_its_pair() -> None:
     found = tb.compare({"slow": slow, "fast": fast})
     assert found.to_frame().loc[("fast", "median_run_s"), "pairs"] == 4
     assert [warning for warning in found.warnings if warning.startswith("slow, rep-03 is excluded")]
+    for run in slow:
+        run.info.state = "interrupted"
+    with pytest.raises(tb.TestbedError, match="slow has no real run that can be compared") as caught:
+        tb.compare({"slow": slow, "fast": fast})
+    assert caught.value.exit_code == 4
 
 
 def test_the_comparison_is_readable() -> None:

@@ -701,8 +701,8 @@ def test_jobs_without_a_counterpart_are_counted_and_reported() -> None:
     assert (matching.matched, matching.only_real, matching.only_predicted, matching.unlike) == (2, 1, 1, 1)
     assert matching.states_differ == 1
     assert matching.unmatched_share == pytest.approx(3 / 5)
-    assert any("3 jobs (60.0 % of all) have no counterpart" in warning for warning in found.warnings)
-    assert any("1 jobs ended in a different state" in warning for warning in found.warnings)
+    assert any("3 jobs (60.0 % of all) have no counterpart (2, 4, 5): 1 ended" in warning for warning in found.warnings)
+    assert any("1 job ended in a different state" in warning for warning in found.warnings)
 
 
 def test_jobs_rejected_on_both_sides_agree() -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tracebed.converters.provenance import Provenance, Source, Step, System, steps_of
 from tracebed.converters.schema import (
@@ -34,7 +33,19 @@ from tracebed.converters.schema import (
 from tracebed.ground.bounds import MAX_EXACT, MAX_SIZE
 from tracebed.ground.display import facts_html, time_text
 from tracebed.ground.sparks import curve_svg
-from tracebed.ground.table import BLOCK, BoolArray, IntArray, Table, Texts, counts_of, numbers, repeated, word
+from tracebed.ground.table import (
+    BLOCK,
+    BoolArray,
+    IntArray,
+    Table,
+    Texts,
+    call,
+    cast,
+    counts_of,
+    numbers,
+    repeated,
+    word,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -283,7 +294,7 @@ def _canonical_default(name: str, count: int) -> tuple[bytes, ...]:
 def _canonical(column: Any) -> Iterator[bytes]:
     """Yield bytes that are equal for equal columns. A constant column, such as a default, becomes one value."""
     is_text = isinstance(column, pa.ChunkedArray)
-    same = pc.all(pc.equal(column, column[0])).as_py() if is_text and len(column) else False
+    same = call("all", call("equal", column, column[0])).as_py() if is_text and len(column) else False
     values = column[:1] if same or (not is_text and len(column) and (column == column[0]).all()) else column
     if not is_text and values.dtype.kind == "f" and np.isnan(values).all():
         yield b"NaN"
@@ -299,12 +310,12 @@ def _canonical(column: Any) -> Iterator[bytes]:
 
 
 def _canonical_texts(texts: Texts) -> bytes:
-    lengths = pc.cast(pc.binary_length(texts), pa.large_string())
-    joined = pc.binary_join_element_wise(lengths, texts, word(":"))
+    lengths = cast(call("binary_length", texts), pa.large_string())
+    joined = call("binary_join_element_wise", lengths, texts, word(":"))
     return b"".join(_text_of(part) for part in joined.chunks)
 
 
 def _text_of(texts: pa.LargeStringArray) -> bytes:
     """Return the concatenation of all texts, which is the data buffer of an array that is no slice."""
-    length = int(numbers(pc.binary_length(texts)).sum())
+    length = int(numbers(call("binary_length", texts)).sum())
     return texts.buffers()[2].slice(0, length).to_pybytes() if length else b""

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import open_file
-from tracebed.ground.table import PACKED_FROM, Table, packed_arrow, release_memory
+from tracebed.ground.table import PACKED_FROM, Table, call, cast, packed_arrow, release_memory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +85,7 @@ def _plain(table: pa.Table) -> pa.Table:
     """Return a table with texts in place of dictionaries."""
     for at, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
-            table = table.set_column(at, field.name, table.column(at).cast(field.type.value_type))
+            table = table.set_column(at, field.name, cast(table.column(at), field.type.value_type))
     return table
 
 
@@ -165,8 +164,8 @@ def _length(column: pa.ChunkedArray) -> int:
     total = 0
     for chunk in column.chunks:
         if pa.types.is_dictionary(chunk.type):
-            lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
-            total += pc.sum(lengths.take(chunk.indices)).as_py() or 0
+            lengths = cast(call("binary_length", chunk.dictionary), pa.int64())
+            total += call("sum", call("take", lengths, chunk.indices)).as_py() or 0
     return total
 
 

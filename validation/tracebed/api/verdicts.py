@@ -196,6 +196,7 @@ def gains(
     Raises:
         InputError: a folder has no runs or those of several simulators, two folders have runs of one policy and
             workload, or a workload has fewer than two policies.
+        TestbedError: no run of a policy can be compared, since all are unhealthy.
 
     Example:
         >>> import tracebed.api as tb

@@ -251,6 +251,10 @@ def experiment(
         check_only(("experiment", "only", "dry_run", "logs", "output", "as_json"), "real runs")
         return real.run(file, points, paths, execution.folder, dry_run=actions.dry_run, as_json=as_json)
     if actions.dry_run:
+        for name in dict.fromkeys(point.workload for point in points):
+            source = file.experiment.workloads[name].file
+            if source is not None and not (path := file.folder / source).exists():
+                raise file.source.error(f"file {path} does not exist", "workloads", name, "file")
         real.list_points(file, points, as_json)
         emit(f"{file.name}: {len(points):,} points; what is equal in all that matters is simulated once")
         return ExitCode.OK

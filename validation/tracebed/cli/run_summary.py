@@ -16,14 +16,6 @@ SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
 """The metrics of a run that each command that makes a run prints."""
 
 
-def prepare_summary() -> None:
-    """Import what `summary` needs."""
-    import rich.console
-    import rich.table  # noqa: F401
-
-    tb.metric_definitions()
-
-
 def saved(run: tb.Run, output: Path, *, replace: bool) -> dict[str, float]:
     """Save a run. Return the metrics that its summary shows, which are computed while the files are written."""
     with ThreadPoolExecutor(1) as thread:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -34,7 +34,7 @@ from tracebed.cli.options import (
     shared,
     workload_argument,
 )
-from tracebed.cli.run_summary import prepare_summary, saved, summary
+from tracebed.cli.run_summary import saved, summary
 from tracebed.cli.setup_options import OF_PREDICTIONS, OF_TIMING, SECTION, settings_of, setup_options
 from tracebed.ground.errors import InputError
 
@@ -216,7 +216,7 @@ def simulate(
         return tb.simulate(of, policy, chosen, **settings | quiet | {"calibration": made} | more)
 
     with progress(f"simulating {policy}", total=len(jobs)) as bar, ThreadPoolExecutor(1) as thread:
-        later = [prepare_summary]
+        later: list[Callable[[], Any]] = [tb.metric_definitions]
 
         def update(done: int) -> None:
             if later:  # now that the compiled engine computes, which does not need Python's lock

@@ -12,6 +12,7 @@ from tracebed.converters.formats.tools.files import PARQUET, PROVENANCE, Input
 from tracebed.converters.schema import meaning_of
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.ground.parquet_file import read_packed, refusing
+from tracebed.ground.table import cast
 
 MEANING = b"meaning"
 """Key of the meaning and unit of a column in its metadata."""
@@ -46,7 +47,11 @@ def _texts(content: pa.Table) -> pa.Table:
     fields = [
         field.with_type(pa.string()) if any(is_(field.type) for is_ in binary) else field for field in content.schema
     ]
-    return content.cast(pa.schema(fields, content.schema.metadata))
+    columns = [
+        column if column.type == field.type else cast(column, field.type)
+        for column, field in zip(content.columns, fields, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields, content.schema.metadata))
 
 
 def write(workload: Workload, file: BinaryIO) -> None:

@@ -180,11 +180,16 @@ class Cluster:
 
     def nodes_of(self, job: int) -> list[int]:
         """Return the nodes that `job` owns, in allocation order, then the nodes on which it is a guest."""
-        return [*self.owned(job), *self._visits.get(job, ())]
+        nodes = self.owned(job)
+        nodes += self._visits.get(job, ())
+        return nodes
 
     def owned(self, job: int) -> list[int]:
         """Return the nodes that `job` owns, in allocation order."""
-        return [node for _, nodes in self._held.get(job, ()) for node in nodes]
+        owned: list[int] = []
+        for _, nodes in self._held.get(job, ()):
+            owned += nodes
+        return owned
 
     def periods(self, job: int) -> list[tuple[float, list[int]]]:
         """Return the nodes that `job` owns, in groups with the time since when, in allocation order."""
@@ -294,7 +299,8 @@ class Cluster:
                     self._end_sharing(node, now)
                 self._transfer(new_owner, left, now)
                 gains.append(new_owner)
-        self._first.pop(job, None)
+        if self._first:
+            self._first.pop(job, None)
         return [*dict.fromkeys(gains)] if gains else gains
 
     def shrink(self, job: int, count: int, now: float) -> list[int]:
@@ -372,11 +378,14 @@ class Cluster:
 
     def _return_nodes(self, job: int, since: float, nodes: list[int], now: float) -> None:
         usable = [node for node in nodes if node not in self.lost] if self.lost else nodes
-        if len(usable) == 1:
-            insort(self.idle, usable[0])
-        else:
-            self.idle += usable
-            self.idle.sort()  # linear time: the list consists of two sorted runs
+        idle = self.idle
+        if usable:
+            at = bisect_left(idle, usable[0])
+            if at == len(idle) or idle[at] > usable[-1]:
+                idle[at:at] = usable
+            else:
+                idle += usable
+                idle.sort()  # linear time: the list consists of two sorted runs
         self._ledger.add(job, nodes, since, now)
 
 

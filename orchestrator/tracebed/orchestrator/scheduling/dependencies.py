@@ -410,9 +410,10 @@ class Arrivals:
     def _look_ahead(self) -> None:
         """Set `next`."""
         at = self._submit[self._planned[self._at]] if self._at < len(self._planned) else math.inf
-        for coming in (self._thinking, self._releases):
-            if coming and coming[0][0] < at:
-                at = coming[0][0]
+        if self.waits is not None:
+            for coming in (self._thinking, self._releases):
+                if coming and coming[0][0] < at:
+                    at = coming[0][0]
         self.next = at
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -105,16 +104,6 @@ class Jobs:
     counts: dict[str, int] = field(default_factory=dict)
     """Assumption or omission -> number of jobs, for the warnings of the run."""
 
-    if not TYPE_CHECKING:  # an attribute that does not exist remains an error for mypy
-
-        def __getattr__(self, name: str) -> Any:
-            """Make and keep the list of a column."""
-            if name not in vars(self).get("_columns", ()):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            column = self.column(name)
-            values = vars(self)[name] = column.tolist() if isinstance(column, np.ndarray) else strings(column)
-            return values
-
     def column(self, name: str) -> Any:
         """Return a column as an array, or as `Texts`; as a list if these jobs were made of lists."""
         values = self.kept(name)
@@ -126,7 +115,8 @@ class Jobs:
 
     def with_columns(self, **columns: Any) -> Jobs:
         """Return the jobs with other columns: lists, or arrays of which lists are made when they are first read."""
-        changed = copy(self)
+        changed = _LazyJobs.__new__(_LazyJobs)
+        vars(changed).update(vars(self))
         for name in (*columns, "arrays", "work", "work_s", "adaptable", "speedups"):
             vars(changed).pop(name, None)
         lists = {name: values for name, values in columns.items() if isinstance(values, list)}
@@ -137,9 +127,17 @@ class Jobs:
         }
         return changed
 
+    def listed(self) -> Jobs:
+        """Return these jobs with all lists made: a class without `__getattr__` has faster attributes."""
+        if type(self) is Jobs:
+            return self
+        jobs = Jobs.__new__(Jobs)
+        vars(jobs).update({column.name: getattr(self, column.name) for column in fields(self)} | vars(self))
+        return jobs
+
     def take(self, rows: IntArray) -> Jobs:
         """Return some of the jobs, by their numbers, ascending. None of the jobs waits for another one."""
-        part = type(self).__new__(type(self))
+        part = _LazyJobs.__new__(_LazyJobs)
         columns: dict[str, Any] = {}
         lists: dict[str, Any] = {"over_limit": self.over_limit, "counts": self.counts, "waits": None}
         for name in [column.name for column in fields(self) if column.name not in lists]:
@@ -198,17 +196,19 @@ class Jobs:
         only: with the share s of the cores, and the share p of the run time on whole nodes in which all cores work, the
         run time is (1 - p) + p / s times as long.
         """
-        whole = 1.0 if nodes == self.nodes[job] else self._speedup(job, nodes) / self._speedup(job, self.nodes[job])
+        requested, speedup = self.nodes[job], self.speedup[job]
+        if nodes == requested:
+            if share == 1.0:
+                return 1.0
+            whole = 1.0
+        elif speedup is None:
+            raise ValueError(f"job {self.ids[job]} is not malleable")
+        else:
+            whole = speedup(nodes) / speedup(requested)
         if share == 1.0:
             return whole
-        parallel = self.parallel[job] * self.nodes[job] / nodes * whole
+        parallel = self.parallel[job] * requested / nodes * whole
         return whole * share / (share + parallel * (1.0 - share))
-
-    def _speedup(self, job: int, nodes: int) -> float:
-        speedup = self.speedup[job]
-        if speedup is None:
-            raise ValueError(f"job {self.ids[job]} is not malleable")
-        return speedup(nodes)
 
     def deadline_of(self, job: int) -> float:
         """Return the deadline of `job`, s; infinite: none."""
@@ -327,7 +327,7 @@ class Jobs:
         known = {name: runnable.floats(name) for name in ("deadline", "earliest_start", "memory_mib")}
         priority = runnable.floats("priority")
         functions, function = speedups
-        jobs = cls.__new__(cls)
+        jobs = _LazyJobs.__new__(_LazyJobs)
         vars(jobs).update(
             speedups=speedups,
             waits=waits,
@@ -366,6 +366,20 @@ class Jobs:
             },
         )
         return jobs
+
+
+class _LazyJobs(Jobs):
+    """Jobs whose lists are made when they are first read."""
+
+    if not TYPE_CHECKING:  # an attribute that does not exist remains an error for mypy
+
+        def __getattr__(self, name: str) -> Any:
+            """Make and keep the list of a column."""
+            if name not in vars(self).get("_columns", ()):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            column = self.column(name)
+            values = vars(self)[name] = column.tolist() if isinstance(column, np.ndarray) else strings(column)
+            return values
 
 
 def program_of(application: str, parameters: str) -> str:

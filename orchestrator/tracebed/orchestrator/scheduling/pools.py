@@ -75,7 +75,7 @@ class PooledScheduler:
     ) -> None:
         """Start with idle nodes and without waiting jobs."""
         self.policy, self.executor, self.pools, self._whole = policy, executor, pools, cluster
-        self.jobs = seen = visible_jobs(policy, jobs)
+        self.jobs = seen = visible_jobs(policy, jobs).listed()
         weights = pools.weights.tolist()
         self._clusters = [cluster.add_part(pool.nodes, weights) for pool in pools.pools]
         self._parts = [Scheduler(jobs, part, policy, executor, visible=seen, **settings) for part in self._clusters]

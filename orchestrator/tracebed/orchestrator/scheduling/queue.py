@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -49,14 +50,19 @@ class Queue:
         self._low = jobs.low
         self._limit = [jobs.shortest_limit(job) for job in range(len(jobs))]
         low = np.array(jobs.low, dtype=np.int64)
-        self._size = np.full(blocks * BLOCK, NO_JOB)  # fewest nodes; NO_JOB: not waiting
+        # `_of`: the same values, for single reads and writes, which take NumPy several times as long.
+        self._sizes_of = array("d", [NO_JOB]) * (blocks * BLOCK)  # fewest nodes; NO_JOB: not waiting
+        self._size = np.frombuffer(self._sizes_of)
         self._time = np.full(blocks * BLOCK, np.inf)
         self._time[: len(jobs)] = self._limit
         sizes = np.unique(low)
         smallest = sizes[:: -(-len(sizes) // CLASSES) or 1]
         self._smallest: list[int] = smallest.tolist()  # of each class
         self._class = smallest.searchsorted(low, side="right") - 1
-        self._shortest = np.full((len(self._smallest), blocks), np.inf)  # [class, block]
+        self._class_of: list[int] = self._class.tolist()
+        self._shortest_of = array("d", [np.inf]) * (len(self._smallest) * blocks)
+        self._shortest = np.frombuffer(self._shortest_of).reshape(len(self._smallest), blocks)  # [class, block]
+        self._blocks = blocks
         self._bounds = (np.zeros(()), np.zeros(()), np.zeros(()))
         self._waiting = bytearray(len(jobs) + 1)
         self._flags = np.frombuffer(self._waiting, dtype=np.uint8)  # a NumPy view of the same bytes
@@ -111,17 +117,21 @@ class Queue:
             self._end = job + 1
         if job < self._head:
             self._head = job
-        self._size[job] = self._low[job]
-        limit, first, block = self._limit[job], self._class[job], job // BLOCK
-        if limit < self._shortest[first, block]:  # the shortest limit does not increase along the classes
+        self._sizes_of[job] = self._low[job]
+        limit, first, block = self._limit[job], self._class_of[job], job // BLOCK
+        # The shortest limit does not increase along the classes.
+        if limit < self._shortest_of[first * self._blocks + block]:
             summary = self._shortest[first:, block]
             np.minimum(summary, limit, out=summary)
 
-    def remove(self, job: int) -> None:
-        """Remove `job`."""
+    def remove(self, job: int) -> bool:
+        """Remove `job`, and return whether it waited."""
+        if not self._waiting[job]:
+            return False
         self._waiting[job] = 0
         self._count -= 1
-        self._size[job] = NO_JOB
+        self._sizes_of[job] = NO_JOB
+        return True
 
     def first_fit(self, after: int, idle: int, time: float, extra: int) -> int | None:
         """Return the first waiting job after `after` (-1: of all jobs) that backfilling may start.
@@ -222,11 +232,11 @@ class PriorityQueue(Queue):
         """Return the waiting jobs among `jobs`, in order."""
         return sorted((job for job in jobs if job in self), key=self._rank.__getitem__)
 
-    def remove(self, job: int) -> None:
-        """Remove `job`."""
-        super().remove(job)
+    def remove(self, job: int) -> bool:
+        """Remove `job`, and return whether it waited."""
         if job in self._rank:
             self._sizes[self._rank[job]] = NO_JOB
+        return super().remove(job)
 
     def first_fit(self, after: int, idle: int, time: float, extra: int) -> int | None:
         """Return the first job that fits, in the order of the keys; see `Queue.first_fit`."""
@@ -313,17 +323,20 @@ class Dates:
         self._jobs = jobs
         self._date = date
         self._present = present
-        self._coming: list[tuple[float, int]] | None = None  # a heap; jobs that are no longer present remain for a time
+        self.is_read = False
+        """Whether the dates have been read, so that jobs must be added."""
+        self._coming: list[tuple[float, int]] = []  # a heap; jobs that are no longer present remain for a time
         self._passed: set[int] = set()
 
     def add(self, job: int) -> None:
-        """Add `job`, which is present from now on."""
-        if self._coming is not None and (date := self._date(job)) < math.inf:
+        """Add `job`, which is present from now on, to dates that have been read."""
+        if (date := self._date(job)) < math.inf:
             heappush(self._coming, (date, job))
 
     def passed(self, now: float) -> set[int]:
         """Return the present jobs whose date is at or before `now`, s. Instants do not decrease from read to read."""
-        if self._coming is None:
+        if not self.is_read:
+            self.is_read = True
             self._coming = [(self._date(job), job) for job in range(self._jobs) if self._present(job)]
             heapify(self._coming)
         while self._coming and self._coming[0][0] <= now:
@@ -334,7 +347,7 @@ class Dates:
     def following(self, now: float) -> float:
         """Return the first date after `now`, s, of a present job; infinite: none."""
         self.passed(now)
-        coming = self._coming or []
+        coming = self._coming
         while coming and not self._present(coming[0][1]):
             heappop(coming)
         return coming[0][0] if coming else math.inf

@@ -382,7 +382,7 @@ class ScheduleRecord:
         """Record that the policy decided a resize of `job` from `before` to `after` nodes."""
         resizes = self.resizes
         self._open[job] = len(resizes)
-        if job in self._requested:
+        if self._requested and job in self._requested:
             self.nodes_asked[len(resizes)] = self._requested.pop(job)
         resizes.job.append(job)
         resizes.nodes_from.append(before)
@@ -426,8 +426,10 @@ class ScheduleRecord:
             self.measured[row] = measured
 
     def _forget(self, job: int) -> None:
-        self._open.pop(job, None)
-        self._requested.pop(job, None)
+        if self._open:
+            self._open.pop(job, None)
+        if self._requested:
+            self._requested.pop(job, None)
         self.cores.forget(job)
 
 

@@ -270,7 +270,7 @@ class Promises:
     def released(self, job: int) -> int:
         """Record that `job` has released the nodes of its shrink, and return their number (0: no pending shrink)."""
         nodes = self._shrinking.pop(job, 0)
-        if nodes:
+        if nodes and (self._served_from or self._common.coming):
             for earmarked in self._distinct():
                 earmarked.idle += earmarked.coming.pop(job, 0)
         return nodes
@@ -353,10 +353,9 @@ class PolicyError(TracebedError):
 
 
 class Call:
-    """A call of a policy, a context in which its decisions are carried out: errors of the policy get its line.
+    """A call of a policy: errors of the policy get its line.
 
     Attributes:
-        decisions: the decisions.
         most: a policy that decides more often in one call counts as `endless`.
     """
 
@@ -365,8 +364,8 @@ class Call:
         self._policy, self._state, self.most = policy, state, MOST_DECISIONS + 10 * jobs
         self._steps: Any = ()
 
-    def __enter__(self) -> Call:
-        """Call the policy. Raises PolicyError if `decide` fails, or does not return decisions."""
+    def begin(self) -> Iterator[Decision]:
+        """Call the policy and return its decisions. Raises PolicyError if `decide` fails, or returns something else."""
         try:
             self._steps = self._policy.decide(self._state)
         except (Exception, SystemExit) as error:
@@ -385,14 +384,17 @@ class Call:
             what = f"policy {self._name}: decide returns {type(self._steps).__name__}, not decisions"
             hint = "`decide` is a generator: it yields each decision, and contains at least one `yield`"
             raise PolicyError(what, where=place_of(code) if isinstance(code, CodeType) else None, hint=hint)
-        self.decisions: Iterator[Decision] = self._steps
-        return self
+        steps: Iterator[Decision] = self._steps
+        return steps
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        """Raise an error of the policy as a PolicyError with its line. Others remain as they are."""
+    def failed(self, error: Exception | SystemExit) -> None:
+        """Raise an error of the policy while its decisions are carried out as a PolicyError with its line.
+
+        A PolicyError gets the line. Other errors remain as they are.
+        """
         if isinstance(error, PolicyError):
             error.where = f"{line}: {error.where}" if (line := self._line()) else error.where
-        elif isinstance(error, Exception | SystemExit) and not isinstance(error, TracebedError):
+        elif not isinstance(error, TracebedError):
             if (failure := self._failed(error)) is not None:
                 raise failure from error
             if (line := self._line()) and _is_in_scheduling(error):
@@ -479,7 +481,7 @@ class Scheduler:
         visible: Jobs | None = None,
     ) -> None:
         """Start with an idle cluster and an empty queue. `visible`: the jobs as the policy sees them, if known."""
-        jobs = visible_jobs(policy, jobs) if visible is None else visible
+        jobs = (visible_jobs(policy, jobs) if visible is None else visible).listed()
         self._moves = jobs.waits is not None and jobs.waits.thinks
         if self._moves:
             jobs = jobs.with_columns(submit=[*jobs.submit])  # its own: submissions follow from the ends of other jobs
@@ -622,11 +624,12 @@ class Scheduler:
             state.failing.remove(job)
             state.resizing.discard(job)
             state.reserved.clear()  # reservations counted on the lost nodes of the job
-        if state.draining.pop(job, 0):
+        if state.draining and state.draining.pop(job, 0):
             state.resizing.discard(job)
             state.reserved.clear()
-        self._resizes.discard(job)
-        self._leaving.pop(job, None)
+        if self._resizes:
+            self._resizes.discard(job)
+            self._leaving.pop(job, None)
         if self._shares:
             state.can_host[job] = 0
         if gaining:
@@ -776,12 +779,13 @@ class Scheduler:
         self._resizes.discard(job)
         if job not in state.failing and job not in state.draining:
             state.resizing.discard(job)
-        if released := self._promises.released(job) + self._leaving.pop(job, 0):
+        if released := self._promises.released(job) + (self._leaving.pop(job, 0) if self._leaving else 0):
             self.cluster.shrink(job, released, now)
             if job in state.draining:
                 self._count_drained([job])
         self._continue(job)
-        self._withdraw_promises()  # a node that the job releases may be lost
+        if state.idle < 0:
+            self._withdraw_promises()  # a node that the job releases may be lost
 
     def _continue(self, job: int) -> None:
         """Continue the running `job` at the rate of its new number of nodes; the nodes that it gave up are released."""
@@ -894,9 +898,10 @@ class Scheduler:
             self._ends_later = False
             self._plans_changed()
         open_requests = [job for job in state.requested if job not in state.resizing] if state.requested else ()
-        decided = 0
-        with self._call as call:
-            for decided, decision in enumerate(call.decisions, 1):
+        decided, call = 0, self._call
+        decisions = call.begin()
+        try:
+            for decided, decision in enumerate(decisions, 1):
                 if decided > call.most:
                     raise call.endless(decision)
                 if type(decision) is Start:
@@ -924,6 +929,9 @@ class Scheduler:
                     state.notes[decision.name] = decision.value
                 else:
                     raise call.unknown(decision)
+        except (Exception, SystemExit) as error:
+            call.failed(error)
+            raise
         for job in open_requests:
             if job in state.requested:  # no resize has answered it
                 self.executor.deny(job, state.requested.pop(job))
@@ -948,14 +956,17 @@ class Scheduler:
     def _start(self, decision: Start) -> None:
         state, jobs = self.state, self.jobs
         job, nodes, taken = decision.job, decision.nodes, decision.taken
-        if not (jobs.low[job] <= nodes <= jobs.high[job] or nodes == jobs.nodes[job]) or job not in state.queue:
+        if not (jobs.low[job] <= nodes <= jobs.high[job] or nodes == jobs.nodes[job]):
             self._check(job in state.queue, decision, "is not waiting")
             self._check(False, decision, f"runs on {jobs.low[job]} to {jobs.high[job]} nodes")
+        if not self._leave_queue(job):
+            self._check(False, decision, "is not waiting")
         if decision.on:
             self._check_chosen(decision, nodes)
             self._check(nodes <= state.idle and not taken, decision, "would start on promised nodes")
-        self._leave_queue(job)
-        end = state.now + jobs.limit[job] / jobs.rate(job, nodes) - state.ran.get(job, 0.0)
+        end = state.now + jobs.limit[job] / jobs.rate(job, nodes)
+        if state.ran:
+            end -= state.ran.get(job, 0.0)
         state.expected_end[job] = end
         state.releases.add(job, end, nodes)
         coming = {source: count for source, count in taken if self._promises.is_shrinking(source)} if taken else None
@@ -1006,24 +1017,27 @@ class Scheduler:
         for owner in self.cluster.hosts(decision.job):
             self.executor.change_cores(owner)
 
-    def _leave_queue(self, job: int) -> None:
-        self.state.queue.remove(job)
-        self.state.reserved.pop(job, None)
+    def _leave_queue(self, job: int) -> bool:
+        """Remove `job` from the queue, and return whether it waited."""
+        if self.state.reserved:
+            self.state.reserved.pop(job, None)
+        return self.state.queue.remove(job)
 
     def _launch(self, job: int, nodes: int, on: Sequence[int] = ()) -> None:
-        now = self.state.now
-        self.state.size[job] = nodes
-        if self.jobs.low[job] < self.jobs.high[job]:
-            self.state.resizable[job] = None
-        if self.jobs.malleable[job] or self._shares:
-            self._progress[job] = (0.0, now, self.jobs.rate(job, nodes))
-        self.state.since[job] = now
+        state, jobs = self.state, self.jobs
+        now = state.now
+        state.size[job] = nodes
+        if jobs.low[job] < jobs.high[job]:
+            state.resizable[job] = None
+        if jobs.malleable[job] or self._shares:
+            self._progress[job] = (0.0, now, jobs.rate(job, nodes))
+        state.since[job] = now
         taken = self.cluster.take(job, nodes, now, on)
         if (begin := self.cluster.on_from(taken, now)) > now:
             # The limit counts from when the nodes have booted.
             if job in self._progress:
                 self._progress[job] = (0.0, begin, self._progress[job][2])
-            self._expect(job, begin + self.jobs.limit[job] / self.jobs.rate(job, nodes))
+            self._expect(job, begin + jobs.limit[job] / jobs.rate(job, nodes))
             self._ends_later = True
         if self._shares:
             self._sharing.started(job)
@@ -1032,32 +1046,45 @@ class Scheduler:
     def _resize(self, decision: Resize) -> None:
         state, jobs = self.state, self.jobs
         job, nodes, on = decision
-        self._check(job in state.size and jobs.malleable[job], decision, "is not a running malleable job")
-        self._check(job not in state.draining, decision, "holds a drained node")
-        self._check(job not in state.resizing, decision, "has a pending resize")
-        self._check(not self.cluster.shares(job), decision, "shares nodes")
-        low, high = jobs.low[job], jobs.high[job]
-        self._check(low <= nodes <= high, decision, f"runs on {low} to {high} nodes")
-        self._resized_in_call = True
-        state.requested.pop(job, None)
-        before = state.size[job]
+        before = state.size.get(job, 0)
         added = nodes - before
-        self._check(added != 0, decision, "already has that size")
-        self._check(added <= state.idle, decision, f"lacks nodes: {state.idle} are idle")
+        possible = before and jobs.malleable[job] and job not in state.resizing and 0 != added <= state.idle
+        if not (possible and jobs.low[job] <= nodes <= jobs.high[job]) or self.cluster.shares(job):
+            self._check(False, decision, self._obstacle(job, nodes, added))
         if on:
             self._check_chosen(decision, added)
+        self._resized_in_call = True
+        if state.requested:
+            state.requested.pop(job, None)
         held = self.cluster.nodes_of(job)
         if added > 0:
             state.idle -= added
             held += self.cluster.take(job, added, state.now, on)
         else:
             self._promises.shrinking(job, -added)
+            del held[nodes:]
         state.size[job] = nodes
         state.resizing.add(job)
         self._resizes.add(job)
-        self._expect(job, state.expected_end[job])
-        if self.executor.resize(job, before, held[:nodes]):
+        if self.executor.resize(job, before, held):
             self.resized(job, state.now)
+        else:
+            self._expect(job, state.expected_end[job])
+
+    def _obstacle(self, job: int, nodes: int, added: int) -> str:
+        """Return why `job` cannot be resized to `nodes` nodes, of which it lacks `added`."""
+        state, low, high = self.state, self.jobs.low[job], self.jobs.high[job]
+        if job not in state.size or not self.jobs.malleable[job]:
+            return "is not a running malleable job"
+        if job in state.draining:
+            return "holds a drained node"
+        if job in state.resizing:
+            return "has a pending resize"
+        if self.cluster.shares(job):
+            return "shares nodes"
+        if not low <= nodes <= high:
+            return f"runs on {low} to {high} nodes"
+        return f"lacks nodes: {state.idle} are idle" if added else "already has that size"
 
     def _expect(self, job: int, end: float) -> None:
         """Set the expected end of a running job, s, and update its number of nodes in the releases."""
@@ -1123,8 +1150,7 @@ class Scheduler:
             self._update_idle()
 
     def _nodes_freed(self) -> None:
-        self.state.freed = True
-        self.state.settled = False
+        self.state.freed, self.state.settled = True, False
         self._update_idle()
 
     def _update_idle(self) -> None:

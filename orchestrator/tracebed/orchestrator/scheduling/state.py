@@ -303,8 +303,9 @@ class State:
         """Add `job` to the waiting jobs."""
         self.queue.append(job)
         insort(self.arrived, job)
-        self.starts.add(job)
-        self.deadlines.add(job)
+        for dates in (self.starts, self.deadlines):
+            if dates.is_read:
+                dates.add(job)
 
     def service(self, job: int) -> float:
         """Return the time for which `job` has run until now, s, without that in which it was suspended."""
@@ -355,6 +356,8 @@ class State:
 
     def free_to_resize(self, besides: Container[int] = ()) -> list[int]:
         """Return the `resizable` jobs without a pending resize, except `besides`, in the order of their starts."""
+        if not (self.resizing or besides):
+            return [*self.resizable]
         return [job for job in self.resizable if job not in self.resizing and job not in besides]
 
     def reservation(self, need: int) -> tuple[float, int]:

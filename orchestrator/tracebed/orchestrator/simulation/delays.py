@@ -113,6 +113,12 @@ class Delays:
     drawn: Drawn | None = None
     pauses: Pauses | None = None
 
+    @property
+    def none(self) -> bool:
+        """Whether all delays are 0."""
+        grain_s = self.overheads.grain_s
+        return self.drawn is None and self.pauses is None and self.overheads == Overheads(grain_s=grain_s)
+
     def launch(self, job: int, ranks: int) -> float:
         """Return the launch time of `job` with `ranks` ranks, s."""
         constant = self.overheads.launch(ranks)

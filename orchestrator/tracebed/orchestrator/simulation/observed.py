@@ -129,6 +129,7 @@ class ObservedSimulator(Simulator):
         self.log = DecisionLog(self.jobs, self.cluster, names)
         self.work_done = [math.nan] * len(self.jobs)
         self.until = observed.until
+        self._due, self._decide = self._due_call, self._call
         self._matches_observation = True  # whether all starts and resizes so far were at the observed times
         self._resized: Counter[int] = Counter()
         self._effects: dict[int, tuple[float, float]] = {}  # job in an observed resize -> times decided, applied
@@ -159,9 +160,12 @@ class ObservedSimulator(Simulator):
         number = bisect_left(calls, due)
         return calls[number] if number < len(calls) else due
 
-    def _decide(self, now: float) -> float:
+    def _due_call(self, now: float) -> float:
+        return self._call_time(self.scheduler.due(now))
+
+    def _call(self, now: float) -> float:
         self.log.call(now)
-        return super()._decide(now)
+        return self._call_time(self.scheduler.decide(now))
 
     def _process_event(self, now: float, what: int, job: int) -> bool:
         if what == END and self._ends.get(job) == now:

@@ -70,7 +70,7 @@ class Simulator:
     ) -> None:
         """Start at time 0 with an idle cluster."""
         scheduling, timing = setup.scheduling, setup.timing
-        self.jobs = jobs
+        self.jobs = jobs = jobs.listed()
         self.record = ScheduleRecord(jobs)
         self.cluster = Cluster(cores, sockets, scheduling.placed)
         self._sleeper: SwitchedCluster | None = None
@@ -83,9 +83,11 @@ class Simulator:
         self.scheduler = scheduler_on(
             pools, jobs, self.cluster, policy, self, interval_s=scheduling.interval_s, priority=scheduling.priority
         )
+        self._due, self._decide = self.scheduler.due, self.scheduler.decide
         self.runtime_model = timing.runtime_model
         self.overheads = timing.overheads.times(timing.speed)
         self.delays = Delays(self.overheads, drawn, pauses)
+        self._delayed = not self.delays.none
         self.malleability_interval_s = timing.malleability_interval_s
         self.until = math.inf
         self.interference = interference
@@ -132,9 +134,12 @@ class Simulator:
         changes = iter(self.outages.changes if self.outages else ())
         change = next(changes, None)
         sleeper, windows = self._sleeper, 0
+        serve, due, decide = scheduler.serve, self._due, self._decide
         while True:
-            event = min(arrivals.next, heap[0][0] if heap else math.inf)
-            now = min(event, call)
+            event = heap[0][0] if heap else math.inf
+            if arrivals.next < event:
+                event = arrivals.next
+            now = event if event < call else call
             if change is not None and change.at < now and (now < math.inf or scheduler.waiting):
                 now = change.at  # waiting jobs may need a node that returns
             if sleeper is not None:
@@ -158,10 +163,10 @@ class Simulator:
                 submitted += self._arrive(now)
                 event_occurred = True
             if event_occurred:
-                scheduler.serve()
-                call = min(call, self._call_time(scheduler.due(now)))
+                serve()
+                call = min(call, due(now))
             if call <= now:
-                call = self._call_time(self._decide(now))
+                call = decide(now)
             if isinstance(sleeper, SleepingCluster):
                 switch_off(sleeper, scheduler, now)
             instants += 1
@@ -206,14 +211,6 @@ class Simulator:
         lost = len(self.cluster.lost)
         while_lost = f"; {lost:,} of {len(self.cluster):,} nodes did not return" if lost else ""
         self.record.close(JobState.UNKNOWN, f"{NEVER_STARTED}{while_lost}")
-
-    def _call_time(self, due: float) -> float:
-        """Return the time of the call of the policy that is due at `due`, s."""
-        return due
-
-    def _decide(self, now: float) -> float:
-        """Call the policy and return the time of its next call without an event, s."""
-        return self.scheduler.decide(now)
 
     def _process_event(self, now: float, what: int, job: int) -> bool:
         """Handle an event of the heap; return whether the event was still valid."""
@@ -263,16 +260,19 @@ class Simulator:
 
     def _ended(self, job: int, now: float) -> None:
         """Handle that the end of the running `job` is recorded."""
-        self.arrivals.ended(job, self.record.state[job], now)
+        if self.arrivals.waits is not None:
+            self.arrivals.ended(job, self.record.state[job], now)
 
     def _forget(self, job: int) -> None:
         """Forget the coming events of the running `job`."""
-        self._saved.pop(job, None)
+        if self._saved:
+            self._saved.pop(job, None)
         self._begins.pop(job, None)
         self._ends.pop(job, None)  # the end of a guest that waits for its cores is unknown
         if self._progress.pop(job, None):
             for events in (self._pending, self._releasing, self._changing, self._ready, self._next_requests):
-                events.pop(job, None)
+                if events:
+                    events.pop(job, None)
 
     def _change_node(self, change: NodeChange) -> None:
         """Begin or end an outage of a node."""
@@ -338,11 +338,13 @@ class Simulator:
 
     def start(self, job: int, nodes: list[int]) -> None:
         """Start `job` and compute its end, which a resize changes."""
-        now = self._now
-        begin = self.cluster.on_from(nodes, now) + self.delays.launch(job, len(nodes))
-        continued = self.record.start[job] == self.record.start[job]  # after a suspension
+        now, record, delays = self._now, self.record, self.delays if self._delayed else None
+        begin = self.cluster.on_from(nodes, now)
+        if delays:
+            begin += delays.launch(job, len(nodes))
+        continued = record.start[job] == record.start[job]  # after a suspension
         if not continued:
-            self.record.start[job] = now
+            record.start[job] = now
             if self.arrivals.waits is not None:
                 self.arrivals.started(job, now)
         waits = self._shares and self._start_sharing(job, nodes)
@@ -352,21 +354,24 @@ class Simulator:
             self._progress[job] = (0.0, math.inf, rate)
             return
         if not continued:
-            self.record.launched[job] = begin
+            record.launched[job] = begin
         self._begins[job] = begin
-        done = self._resumed.get(job, 0.0)
+        done = self._resumed.get(job, 0.0) if self._resumed else 0.0
         if self.jobs.malleable[job] or self._shares or self._checkpoints:
             self._progress[job] = (done, begin, rate)
         if self.jobs.requests and self.jobs.requests_of(job):
             self._prepare_request(job)
-        self._end_at(job, begin + self._seconds(done, self._work[job], rate) + self.delays.end(job, len(nodes)))
+        end = begin + self._seconds(done, self._work[job], rate)
+        self._end_at(job, end + delays.end(job, len(nodes)) if delays else end)
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Apply the resize at once, or at the first malleability point of the job when all new ranks have joined."""
         now = self._now
         self._request_resize(job, before, len(nodes))
         ready = self.cluster.on_from(nodes[before:], now)
-        point = self._malleability_point(job, ready + self.delays.expand(self._draw[job], len(nodes) - before))
+        if self._delayed:
+            ready += self.delays.expand(self._draw[job], len(nodes) - before)
+        point = self._malleability_point(job, ready)
         if point <= now and not self.malleability_interval_s:
             return self._take_effect(job, nodes)
         self._pending[job] = nodes
@@ -499,10 +504,13 @@ class Simulator:
 
     def _take_effect(self, job: int, nodes: list[int]) -> bool:
         """Continue `job` on `nodes`. Return whether the resize is complete: not if nodes are still being released."""
-        now, row = self._now, self.record.pending_row(job)
-        added = self.record.resizes.nodes_to[row] - self.record.resizes.nodes_from[row]
-        release_s = self.delays.release(self._draw[job], job, added)
-        begin = self._continue(job, nodes, self.delays.reconfiguration(self._draw[job], job, added))
+        now, pause_s, release_s = self._now, 0.0, 0.0
+        if self._delayed:
+            row, draw = self.record.pending_row(job), self._draw[job]
+            added = self.record.resizes.nodes_to[row] - self.record.resizes.nodes_from[row]
+            release_s = self.delays.release(draw, job, added)
+            pause_s = self.delays.reconfiguration(draw, job, added)
+        begin = self._continue(job, nodes, pause_s)
         if release_s and len(nodes) < len(self.cluster.nodes_of(job)):
             self._releasing[job] = (now, begin)
             heappush(self._heap, (now + release_s, RELEASED, job))
@@ -528,7 +536,8 @@ class Simulator:
     def _continue(self, job: int, nodes: list[int], pause: float, rate: float | None = None) -> float:
         """Continue `job` after `pause` seconds at `rate`; None: the rate of its nodes. Return when it continues, s."""
         now = self._now
-        self._save(job)
+        if self._checkpoints:
+            self._save(job)
         done, since, old = self._progress[job]
         done, writing_s = self._after(done, max(0.0, now - since), old)
         if writing_s:
@@ -538,8 +547,8 @@ class Simulator:
         self._progress[job] = (done, begin, rate)
         if job in self._next_requests:
             self._prepare_request(job)
-        left_s = self._seconds(done, max(done, self._work[job]), rate)
-        self._end_at(job, begin + left_s + self.delays.end(job, len(nodes)))
+        end = begin + self._seconds(done, max(done, self._work[job]), rate)
+        self._end_at(job, end + self.delays.end(job, len(nodes)) if self._delayed else end)
         return begin
 
     def _seconds(self, done: float, work: float, rate: float) -> float:
@@ -552,7 +561,8 @@ class Simulator:
 
     def _save(self, job: int) -> None:
         """Note the last checkpoint of the running `job` since its rate changed."""
-        if self._checkpoints is None or job not in self._progress:
+        assert self._checkpoints is not None
+        if job not in self._progress:
             return
         done, since, rate = self._progress[job]
         if last := self._checkpoints.last(done, self._now - since, rate, self._work[job]):

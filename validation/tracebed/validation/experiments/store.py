@@ -197,10 +197,12 @@ def keep_plan(campaign: Campaign, folder: Path) -> None:
     if (folder / PLAN).exists():
         earlier = read_plan(folder)
         if changes := list(_changes(earlier, plan)):
+            of_inventory = all(".inventory." in change.partition(" was ")[0] for change in changes)
+            changed = "inventory" if of_inventory else "experiment file"
             raise InputError(
                 f"has the replays of another experiment: {'; '.join(changes[:3])}{'; ...' if len(changes) > 3 else ''}",
                 where=str(folder),
-                hint="restore the experiment file, or name another folder with -o",
+                hint=f"restore the {changed}, or name another folder with -o",
             )
     folder.mkdir(exist_ok=True)
     with replacing(folder / PLAN) as stream:

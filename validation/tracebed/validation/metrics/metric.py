@@ -124,7 +124,7 @@ def all_metrics() -> dict[str, Metric]:
     """
     metrics: dict[str, Metric] = {}
     for entry in sorted(REGISTRY.names(), key=lambda name: (name != STANDARD, name)):
-        for metric in _metrics_of(REGISTRY.load(entry), REGISTRY.entries[entry].value):
+        for metric in _metrics_of(entry):
             if metric.name in metrics or metric.name in RESERVED:
                 raise InputError(
                     f"metric {metric.name!r} already exists",
@@ -135,9 +135,10 @@ def all_metrics() -> dict[str, Metric]:
     return metrics
 
 
-def _metrics_of(extension: Any, where: str) -> Sequence[Metric]:
+def _metrics_of(entry: str) -> Sequence[Metric]:
+    extension: Any = REGISTRY.load(entry)
     metrics = [extension] if isinstance(extension, Metric) else extension
     if not isinstance(metrics, Sequence) or not all(isinstance(metric, Metric) for metric in metrics):
         hint = "the entry point must refer to a tracebed.validation.metrics.Metric or a sequence of metrics"
-        raise InputError("not a metric", where=where, hint=hint)
+        raise InputError("not a metric", where=REGISTRY.entries[entry].value, hint=hint)
     return metrics

@@ -123,6 +123,10 @@ def _gitlab(env: Mapping[str, str]) -> Job:
     )
 
 
+OF_VALIDATE = ("experiment.yaml", "baseline.json")
+"""Files that `tracebed validate` writes, also before a verdict."""
+
+
 def publish(folder: Path | str, baseline: Path | str | None = None, *, branch: str = "", page: str = "") -> str:
     """Publish the results of `tracebed validate` from a job of GitHub or GitLab; return a sentence about what was done.
 
@@ -137,7 +141,8 @@ def publish(folder: Path | str, baseline: Path | str | None = None, *, branch: s
         page: address of the page of the history, for the comment; empty: unknown.
 
     Raises:
-        InputError: this is no job of a known server; the server refuses the comment, or Git the push.
+        InputError: this is no job of a known server; the folder has no output of `tracebed validate`; the server
+            refuses the comment, or Git the push.
     """
     job, folder = job_of(os.environ), Path(folder)
     if job.comments:
@@ -146,6 +151,9 @@ def publish(folder: Path | str, baseline: Path | str | None = None, *, branch: s
         if document.exists():
             base = _base(job, branch, baseline)
             text = comment(json.loads(document.read_text(encoding="utf-8")), base, links)
+        elif not any((folder / name).exists() for name in OF_VALIDATE):
+            what = f"neither {document.name} nor another file of `tracebed validate`"
+            raise InputError(f"has {what}", where=str(folder), hint="name its output folder, that of `-o`")
         else:
             text = f"### No verdict\n\ntracebed ended before a verdict: [the log]({job.page}) has the reason.\n"
         name = f"{job.name}/{folder}".replace("--", "- -")  # which would end the remark of the mark

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
-from tracebed.ground.table import Table, ascending, rows_of, take
+from tracebed.ground.table import Table, ascending, rows_of, strings, take
 from tracebed.orchestrator.run import VIRTUAL, Run, RunInfo
 from tracebed.orchestrator.setup import UNKNOWN_POLICY
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -196,14 +197,15 @@ def comparability_warnings(
 def _jobs(matching: Matching) -> list[str]:
     warnings = []
     if matching.unmatched:
-        share = 100 * matching.unmatched_share
+        share, have = 100 * matching.unmatched_share, "has" if matching.unmatched == 1 else "have"
+        named = ", ".join(matching.examples) + (", ..." if len(matching.examples) < matching.unmatched else "")
         warnings.append(
-            f"{matching.unmatched:,} jobs ({share:.1f} % of all) have no counterpart: "
+            f"{counted(matching.unmatched, 'job')} ({share:.1f} % of all) {have} no counterpart ({named}): "
             f"{matching.only_real:,} ended only in the real run, {matching.only_predicted:,} only in the "
             f"prediction, {matching.unlike:,} in neither run, in different states"
         )
     if matching.states_differ:
-        warnings.append(f"{matching.states_differ:,} jobs ended in a different state than predicted")
+        warnings.append(f"{counted(matching.states_differ, 'job')} ended in a different state than predicted")
     return warnings
 
 
@@ -246,6 +248,10 @@ def _has_parameters(real: RunInfo) -> bool:
     return not real.batch and bool(real.policy_parameters or recorded)
 
 
+EXAMPLES = 3
+"""Number of jobs without a counterpart that a warning names."""
+
+
 @dataclass(frozen=True)
 class Matching:
     """Numbers of jobs with and without a counterpart in the other run."""
@@ -262,6 +268,8 @@ class Matching:
     """Jobs that ended in neither run and have different states, or are missing in one run."""
     states_differ: int
     """Matched jobs with different final states."""
+    examples: tuple[str, ...] = ()
+    """Ids of the first jobs without a counterpart."""
 
     @property
     def unmatched(self) -> int:
@@ -323,6 +331,11 @@ def match(real: Table, predicted: Table) -> tuple[pd.DataFrame, Matching]:
     paired = ended_real & ended_predicted
     alone = np.ones(len(predicted), dtype=bool)
     alone[theirs[common]] = False
+    lacking = (ended_real != ended_predicted) | (neither & ~same_end)
+    examples = [
+        *strings(take(real.raw("job_id"), np.flatnonzero(lacking)[:EXAMPLES])),
+        *strings(take(predicted.raw("job_id"), np.flatnonzero(alone)[:EXAMPLES])),
+    ]
     matching = Matching(
         matched=int(paired.sum()),
         ended_in_neither=int(same_end.sum()),
@@ -330,6 +343,7 @@ def match(real: Table, predicted: Table) -> tuple[pd.DataFrame, Matching]:
         only_predicted=int((ended_predicted & ~ended_real).sum() + (alone & ended).sum()),
         unlike=int((neither & ~same_end).sum() + (alone & ~ended).sum()),
         states_differ=int((paired & ~alike).sum()),
+        examples=tuple(examples[:EXAMPLES]),
     )
     ours = np.flatnonzero(paired)
     ours = ours[ascending(take(real.raw("job_id"), ours))]

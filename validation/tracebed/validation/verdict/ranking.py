@@ -23,7 +23,7 @@ import pandas as pd
 
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.display import cell, counted, effect, rows_html, signed
-from tracebed.ground.errors import InputError
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.sparks import interval_svg
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import TAU, MeasuredRun, all_metrics, summarize
@@ -415,7 +415,7 @@ def compare_policies(
         used = [not each.excluded for each in repetitions[policy]]
         if not any(used):
             why = repetitions[policy][0].excluded
-            raise InputError(
+            raise TestbedError(
                 f"{policy} has no real run that can be compared: {why}",
                 hint="replay at a lower speed, or on a quieter machine",
             )
