@@ -422,7 +422,8 @@ class _Jobs:
             else:
                 code = int(texts[case - 2])
                 names.append(pbs_exit(code, torque=bool(flags & 2), deleted=bool(flags & 4), over=bool(flags & 1)))
-        return relabel(np.where(known < 0, which, len(names) + known), [*names, *states])
+        labels = relabel(np.where(known < 0, which, len(names) + known), [*names, *states])
+        return labels.remove_unused_categories()  # those of records that are no jobs
 
 
 def recognizes(file: Input) -> bool:

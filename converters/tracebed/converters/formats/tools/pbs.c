@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define HEAD 22 /* bytes of "MM/DD/YYYY HH:MM:SS;K;" */
-enum { OTHER = -1, NEW_KEY = -2, BLANKS = -3 };
+enum { OTHER = -1, BLANKS = -2 };
 
 struct cell { /* the last value of a key in a record; length -1: missing */
     int32_t start, length, first; /* first: where the first value of the key begins */
@@ -15,8 +15,7 @@ struct cell { /* the last value of a key in a record; length -1: missing */
 
 struct block { /* `_Block` of pbs_text.py. Column 0 has the jobs, each of the others the values of a key. */
     const char *text, *keys; /* whole lines; the keys, one after the other */
-    int64_t length, rows, columns; /* rows: lines */
-    int64_t every_key, key_start, key_end; /* the place of a key without a column is told if every key needs one */
+    int64_t length, rows, columns, every_key; /* rows: lines; every_key: whether a key without a column is OTHER */
     const int64_t *key_ends; /* shape (columns,) */
     int32_t *next; /* the next column with the same hash, shape (columns,) */
     struct cell *cells; /* shape (rows, columns) */
@@ -68,7 +67,7 @@ static int begins_value(const char *at, const char *end)
     return at < end && (*at & 0x80) ? OTHER : at < end && *at == '=';
 }
 
-/* Read the values between `at` and `end` into the cells of a record, and return their number, OTHER or NEW_KEY.
+/* Read the values between `at` and `end` into the cells of a record, and return their number or OTHER.
  * heads: the first column of each hash. blanks: values may contain blanks, and a word without a key continues a value;
  * otherwise BLANKS is returned for such a word. */
 static int64_t read_values(struct block *b, const int32_t *heads, struct cell *cells, const char *at, const char *end,
@@ -108,11 +107,8 @@ static int64_t read_values(struct block *b, const int32_t *heads, struct cell *c
             if (b->key_ends[column] - start == length && !memcmp(b->keys + start, at, length))
                 break;
         }
-        if (!column && b->every_key) {
-            b->key_start = at - b->text;
-            b->key_end = equals - b->text;
-            return NEW_KEY;
-        }
+        if (!column && b->every_key)
+            return OTHER;
         int32_t first = cells[column].length < 0 ? at - b->text : cells[column].first;
         if (column)
             cells[column] = (struct cell){equals + 1 - b->text, stop - equals - 1, first};
@@ -130,7 +126,7 @@ int64_t tracebed_pbs_lines(const char *text, int64_t length)
     return lines;
 }
 
-/* Cut a block into columns. Return 0, OTHER if that is left to Python, or NEW_KEY. */
+/* Cut a block into columns. Return 0, or OTHER if that is left to Python. */
 int64_t tracebed_pbs_read(struct block *b)
 {
     int32_t heads[256] = {0};
@@ -143,12 +139,12 @@ int64_t tracebed_pbs_read(struct block *b)
         heads[hash] = column;
     }
     for (int64_t row = 0; row < b->rows; row++, at = stop + (stop < end)) {
-        const char *last = stop = find('\n', at, end), *job = at + HEAD;
+        const char *last = stop = find('\n', at, end);
         while (last > at && last[-1] == '\r')
             last--;
         if (last - at <= HEAD || (b->stamps[row] = stamp_of(at)) == OTHER)
             return OTHER;
-        const char *after = find(';', job, last);
+        const char *job = at + HEAD, *after = find(';', job, last);
         if (after == job || after == last)
             return OTHER;
         struct cell *cells = b->cells + row * b->columns;
@@ -159,7 +155,7 @@ int64_t tracebed_pbs_read(struct block *b)
             && (b->kinds[row] == 'E' || b->kinds[row] == 'S'))
             return OTHER;
         if (count < 0)
-            return count;
+            return OTHER;
     }
     for (int64_t column = 0; column < b->columns; column++) {
         int64_t *offsets = b->offsets + column * (b->rows + 1);

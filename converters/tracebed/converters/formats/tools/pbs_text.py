@@ -34,9 +34,8 @@ BETWEEN = re.compile(r" +(?=[A-Za-z_][\w.]*=)")
 """Blanks between values that contain blanks."""
 BLOCK = 2**20
 """Bytes of lines that are cut at once: their columns stay in the cache of a core."""
-NUMBERS = ("length", "rows", "columns", "every_key", "key_start", "key_end")
+NUMBERS = ("length", "rows", "columns", "every_key")
 ARRAYS = ("key_ends", "next", "cells", "stamps", "kinds", "offsets", "valid", "data")
-NEW_KEY = -2
 Block: TypeAlias = tuple[IntArray, npt.NDArray[np.uint8], FloatArray, pa.Array, pa.Table, pa.Table]
 """Lines, kinds, timestamps, jobs, columns and positions of `Accounting`."""
 
@@ -86,7 +85,7 @@ def read_accounting(files: Sequence[Input], used: Collection[str], extras: bool)
 
     Raises InputError for a line that is no record, except an incomplete last line.
     """
-    parts, blocks, rows, keys = list[Part](), list[Block](), 0, list(used)
+    parts, blocks, rows, keys = list[Part](), list[Block](), 0, dict.fromkeys(used)
     for file in files:
         start, broken, last = rows, None, b""
         for number, count, last in _texts(file):
@@ -148,28 +147,25 @@ def _library(path: Path) -> Any:
     except (OSError, AttributeError):
         pass
     hint = "install a C compiler (gcc), then tracebed again"
-    warnings.warn(f"Python reads the accounting of PBS, which takes 15 times as long; {hint}", stacklevel=2)
+    warnings.warn(f"Python reads the accounting of PBS, which takes ten times as long; {hint}", stacklevel=2)
     return None
 
 
-def _compiled(text: bytes, number: int, rows: int, keys: list[str], extras: bool) -> Block | None:
+def _compiled(text: bytes, number: int, rows: int, keys: Collection[str], extras: bool) -> Block | None:
     """Return the records of `rows` lines, the first of which is line `number`; None if Python has to cut them.
 
-    New keys are added to `keys` if `extras`.
+    That is so if a line is no plain record, or has a new key and `extras`.
     """
-    library, done = _library(LIBRARY), NEW_KEY
-    while library and done == NEW_KEY:
-        names, columns = [key.encode() for key in keys], 1 + len(keys)
-        cells, bits = np.empty((rows, columns, 3), np.int32), np.zeros((columns, rows // 8 + 1), np.uint8)
-        stamps, kinds = np.empty(rows, np.int64), np.empty(rows, np.uint8)
-        offsets, data = np.empty((columns, rows + 1), np.int64), np.empty(len(text), np.uint8)
-        ends, following = np.cumsum([0, *map(len, names)]), np.empty(columns, np.int32)
-        pointers = (array.ctypes.data for array in (ends, following, cells, stamps, kinds, offsets, bits, data))
-        block = _Block(text, b"".join(names), len(text), rows, columns, extras, 0, 0, *pointers)
-        done = library.tracebed_pbs_read(ctypes.byref(block))
-        if done == NEW_KEY:
-            keys.append(text[block.key_start : block.key_end].decode())
-    if not library or done:
+    if (library := _library(LIBRARY)) is None:
+        return None
+    names, columns = [key.encode() for key in keys], 1 + len(keys)
+    cells, bits = np.empty((rows, columns, 3), np.int32), np.zeros((columns, rows // 8 + 1), np.uint8)
+    stamps, kinds = np.empty(rows, np.int64), np.empty(rows, np.uint8)
+    offsets, data = np.empty((columns, rows + 1), np.int64), np.empty(len(text), np.uint8)
+    ends, following = np.cumsum([0, *map(len, names)]), np.empty(columns, np.int32)
+    pointers = (array.ctypes.data for array in (ends, following, cells, stamps, kinds, offsets, bits, data))
+    block = _Block(text, b"".join(names), len(text), rows, columns, extras, *pointers)
+    if library.tracebed_pbs_read(ctypes.byref(block)):
         return None
     days, which = np.unique(stamps // 10**5, return_inverse=True)
     midnights = np.array([_midnight(f"{day:08}") for day in days.tolist()])
@@ -181,16 +177,16 @@ def _compiled(text: bytes, number: int, rows: int, keys: list[str], extras: bool
         for places, valid in zip(offsets, bits, strict=True)
     )
     positions = [pa.array(cells[:, column, 2]) for column in range(1, columns)] if extras else []
-    tables = pa.table(texts, keys), pa.table(positions, keys[: len(positions)])
+    tables = pa.table(texts, [*keys]), pa.table(positions, [*keys][: len(positions)])
     return np.arange(number, number + rows), kinds, midnights[which] + stamps % 10**5, jobs, *tables
 
 
 def _interpreted(
-    file: Input, text: bytes, number: int, keys: list[str], extras: bool, broken: InputError | None
+    file: Input, text: bytes, number: int, keys: dict[str, None], extras: bool, broken: InputError | None
 ) -> tuple[Block, InputError | None]:
     """Return the records of lines, the first of which is line `number`, and the error of a last line that is no record.
 
-    Raises the error of a line, `broken` or in the text, before another line.
+    New keys are added to `keys` if `extras`. Raises the error of a line, `broken` or in the text, before another line.
     """
     records = []
     for place, line in enumerate(text.decode().split("\n"), number):
@@ -203,7 +199,7 @@ def _interpreted(
         except InputError as error:
             broken = error
     lines, kinds, stamps, jobs, values = zip(*records, strict=True) if records else [()] * 5
-    keys += dict.fromkeys(key for record in values for key in record if extras and key not in keys)
+    keys |= dict.fromkeys(key for record in values for key in record if extras)
     order = [{key: place for place, key in enumerate(record)} for record in values if extras]
     tables = (
         pa.Table.from_pylist(rows, pa.schema([(key, kind) for key in keys]))
