@@ -1,8 +1,8 @@
 """Build hook that compiles the C sources of each folder into one shared library next to its binding.
 
 The libraries are loaded by ctypes and do not use Python's ABI, so one wheel serves every Python of a platform. Without
-a C compiler the wheel is pure: benchmarks fall back to NumPy, with a warning at run time, and simulations to Python;
-those of evolving jobs and of the cluster of a slurm.conf are missing.
+a C compiler the wheel is pure: benchmarks fall back to NumPy, with a warning at run time, simulations and the reader
+of PBS to Python; simulations of evolving jobs and of the cluster of a slurm.conf are missing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ LIBRARIES = {
     "orchestrator/tracebed/orchestrator/simulation/engine/libtracebed_engine.so": "-O2",
     "orchestrator/tracebed/slurm/simulation/engine/libtracebed_slurm.so": "-O3",
     "orchestrator/tracebed/orchestrator/evolving/libtracebed_evolving.so": "-O2",
+    "converters/tracebed/converters/formats/tools/libtracebed_pbs.so": "-O2",
 }
 """Library -> optimization level of the C sources in its folder. No level changes floating-point results."""
 

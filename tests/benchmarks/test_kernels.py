@@ -24,7 +24,7 @@ from tracebed.benchmarks import kernels
 from tracebed.ground.errors import InputError, TestbedError
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = 4
+LIBRARIES = 5
 """Number of shared libraries that the build makes."""
 
 

@@ -66,14 +66,16 @@ def prove_that_defects_are_seen(folder: Path) -> None:
 
 def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     """Compare the engine and the kernels of `folder` with their Python counterparts; exit if they differ."""
+    from tests.converters import test_pbs_drawn
     from tests.oracles import engines, evolving_cases, slurm_cases, table_cases
     from tracebed.benchmarks import kernels
     from tracebed.benchmarks.kernels import stream
+    from tracebed.converters.formats.tools import pbs_text
     from tracebed.orchestrator.evolving import simulation as evolving
     from tracebed.orchestrator.simulation import engine
     from tracebed.slurm.simulation import engine as slurm
 
-    for module in (engine, kernels, evolving, slurm):
+    for module in (engine, kernels, evolving, slurm, pbs_text):
         module.LIBRARY = folder / module.LIBRARY.name
     for number in range(cases + large):
         # Sleep fills the queue of instants: a large case of it takes minutes with the sanitizers.
@@ -90,6 +92,8 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     for number in range(cases + large):
         if found := slurm_cases.compared(seed + number, large=number >= cases):
             sys.exit(f"seed {seed + number} of Slurm{' (large)' if number >= cases else ''}: {found}")
+    for number in range(cases):
+        test_pbs_drawn.drawn_outcome(seed + number)
     for number in range(max(1, cases // 10)):
         if found := table_cases.compared(folder / table_cases.LIBRARY, seed + number):
             sys.exit(f"seed {seed + number} of the table of CPUs: {found}")
@@ -102,7 +106,7 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
         results = [streamed(made, blocks, first, units) for made in (stream._C(), stream._NumPy())]
         if results[0] != results[1]:
             sys.exit(f"the kernels of STREAM differ on {blocks} blocks and {units} units from {first}")
-    what = f"{cases:,} cases and {large} large ones from seed {seed}, evolving jobs, Slurm, tables and the kernels"
+    what = f"{cases:,} cases and {large} large ones from seed {seed}, evolving jobs, Slurm, PBS, tables and the kernels"
     print(f"{what}: the same, nothing reported")  # noqa: T201
 
 
@@ -160,6 +164,7 @@ def main() -> int:
         sys.exit("gcc is needed: apt-get install gcc libc6-dev")
     from tests.oracles import table_cases
     from tracebed.benchmarks import kernels, unmodified
+    from tracebed.converters.formats.tools import pbs_text
     from tracebed.orchestrator.evolving import simulation as evolving
     from tracebed.orchestrator.simulation import engine
     from tracebed.slurm.simulation import engine as slurm
@@ -167,7 +172,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prove_that_defects_are_seen(folder)
-        for library in (engine.LIBRARY, kernels.LIBRARY, evolving.LIBRARY, slurm.LIBRARY):
+        for library in (engine.LIBRARY, kernels.LIBRARY, evolving.LIBRARY, slurm.LIBRARY, pbs_text.LIBRARY):
             build(sorted(library.parent.glob("*.c")), folder / library.name)
         build([unmodified.SOURCE], folder / unmodified.NAME)
         table_cases.build(folder, *FLAGS)

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from tracebed.converters import description, schema
-from tracebed.converters.cleaning import recipes as shipped
 from tracebed.converters.cleaning import steps
 from tracebed.converters.cleaning.audit import Cleaned, records_of
 from tracebed.converters.description import partition_facts
@@ -92,9 +91,10 @@ def clean_with_audit(
         True
     """
     from tracebed.converters.cleaning.audit import clean as clean_log
+    from tracebed.converters.cleaning.recipes import load_recipe  # imports pydantic, which is slow
     from tracebed.converters.pooling import check_machine, pooled
 
-    chosen = shipped.load_recipe(str(recipe))
+    chosen = load_recipe(str(recipe))
     for step in without:
         chosen = chosen.without(step)
     chosen = chosen.with_settings(settings or {})

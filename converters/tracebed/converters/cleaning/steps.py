@@ -21,7 +21,6 @@ from tracebed.converters.scaling import SIZES, seconds_since_start
 from tracebed.converters.workload import MAX_EXACT, BoolArray, FloatArray, IntArray, Provenance, column_of
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
-from tracebed.ground.yaml_file import abbreviated
 
 HOUR, DAY = 3600.0, 86_400.0
 SHARE = "extra_node_share"
@@ -525,6 +524,8 @@ def _fitting(value: Any, kind: Any, parameter: str) -> Any:
         or (kind == str | float | None and number)
     ):
         return value
+    from tracebed.ground.yaml_file import abbreviated  # imports pydantic, which is slow
+
     raise InputError(f"{parameter} {abbreviated(value)} is not {KINDS[kind]}")
 
 

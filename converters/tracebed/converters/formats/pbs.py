@@ -248,6 +248,7 @@ class _Jobs:
             last = np.full(code.max() + 1, -1)
             last[code[queued]] = queued
             self.columns["depend"] = pc.coalesce(self.columns["depend"], _taken(depend, last[code[rows]]))
+        self.requests = {name: self._requests(name) for name in (SELECT, NODES)}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -257,6 +258,12 @@ class _Jobs:
         column = self.columns[name]
         has: BoolArray = column.is_valid().to_numpy(zero_copy_only=False) if empty else _lengths(column) > 0
         return has
+
+    def noted(self, values: dict[int, Any], missing: Any) -> Any:
+        """Return the value of each job's row, shape (jobs,)."""
+        result = np.full(len(self.accounting.stamps), missing)
+        result[list(values)] = list(values.values())
+        return result[self.rows]
 
     def labels(self, name: str) -> tuple[IntArray, list[str]]:
         """Return the number of each job's text, shape (jobs,), and the texts; a missing value is an empty text."""
@@ -300,9 +307,8 @@ class _Jobs:
 
         A text such as `n1/0-15+n2/0,2-4+n3/0*8` has a piece for each host, or for each core of a host.
         """
-        codes, texts = self.labels("exec_host")
-        pieces = pc.split_pattern(pa.array(texts, pa.large_string()), "+")
-        text = np.repeat(np.arange(len(texts)), pc.list_value_length(pieces).to_numpy(zero_copy_only=False))
+        pieces = pc.split_pattern(pc.fill_null(self.columns["exec_host"], ""), "+")
+        job = np.repeat(np.arange(len(self)), np.diff(pieces.offsets.to_numpy()))
         encoded = pieces.flatten().dictionary_encode()
         piece = encoded.indices.to_numpy(zero_copy_only=False)
         names, slots = _partitioned(encoded.dictionary, "/")
@@ -311,12 +317,12 @@ class _Jobs:
         parsed = [allocated(slot) for slot in distinct]
         known = np.array([value or (0, False) for value in parsed], dtype=np.float64)[kinds]
         missing = np.array([value is None for value in parsed], dtype=np.float64)[kinds]
-        pairs = np.sort(text * (host.max() + 1) + host, kind="stable")  # almost sorted
-        nodes = np.bincount(pairs[np.append(True, np.diff(pairs) > 0)] // (host.max() + 1), minlength=len(texts))
-        cores, elsewhere, bad = (np.bincount(text, values[piece], len(texts)) for values in (*known.T, missing))
-        return nodes.astype(np.float64)[codes], cores.astype(np.float64)[codes], elsewhere[codes] > 0, bad[codes] > 0
+        pairs = np.sort(job * (host.max() + 1) + host, kind="stable")  # almost sorted
+        nodes = np.bincount(pairs[np.append(True, np.diff(pairs) > 0)] // (host.max() + 1), minlength=len(self))
+        cores, elsewhere, bad = (np.bincount(job, values[piece], len(self)) for values in (*known.T, missing))
+        return nodes.astype(np.float64), cores.astype(np.float64), elsewhere > 0, bad > 0
 
-    def requests(self, name: str) -> tuple[Any, BoolArray]:
+    def _requests(self, name: str) -> tuple[Any, BoolArray]:
         """Return nodes, cores and GPUs of the requests of a kind, shape (jobs, 3), and which are invalid."""
         codes, texts = self.labels(name)
         parsed = [requested(text) for text in texts]
@@ -329,7 +335,7 @@ class _Jobs:
         elsewhere &= placed
         by_select, by_nodes = (np.where(placed, self.has(name), self.has(name, empty=True)) for name in (SELECT, NODES))
         asked = by_select | by_nodes
-        (selected, bad_select), (other, bad_other) = self.requests(SELECT), self.requests(NODES)
+        (selected, bad_select), (other, bad_other) = self.requests[SELECT], self.requests[NODES]
         wanted = np.where(by_select[:, None], selected, np.where(by_nodes[:, None], other, 0.0))
         (nodect, bad_nodect), (ncpus, bad_ncpus) = (
             self.numbers(f"Resource_List.{name}", _number) for name in ("nodect", "ncpus")
@@ -368,7 +374,7 @@ class _Jobs:
         named, bad = self.numbers("Resource_List.ngpus", _number)
         faults, most = [(bad, self.error("Resource_List.ngpus", "a number"))], np.zeros(len(self))
         for name in (NODES, SELECT):
-            values, bad = self.requests(name)
+            values, bad = self.requests[name]
             there = self.has(name)
             faults.append((bad & there, self.error(name, "chunks such as 2:ncpus=16")))
             most = np.where(there, np.maximum(most, values[:, 2]), most)
@@ -386,7 +392,7 @@ class _Jobs:
             has = self.has(name, empty=True)
             if has.any():
                 first = int(np.argmax(has))
-                order[first, int(self.accounting.positions[name][self.rows[first]])] = name
+                order[first, self.accounting.positions[name][self.rows[first]].as_py()] = name
         texts = {name: pc.fill_null(self.columns[name], "") for _, name in sorted(order.items())}
         return {f"extra_{name}": pd.Series(text.to_pandas(), dtype="str") for name, text in texts.items()}
 
@@ -397,12 +403,12 @@ class _Jobs:
     def statuses(self, records: PbsRecords, over: BoolArray) -> pd.Categorical:
         """Return the state of each job, shape (jobs,). `over`: it ran at least as long as its limit."""
         codes, texts = self.labels("Exit_status")
-        known = [records.status.get(row, "") for row in self.rows.tolist()] if records.status else [""] * len(self)
-        given = np.array([bool(status) for status in known], dtype=bool)
+        states = list(dict.fromkeys(records.status.values()))
+        known = self.noted({row: states.index(state) for row, state in records.status.items()}, -1)
         started, finished = self.has("start", empty=True), self.has("Exit_status", empty=True)
         deleted = np.isin(self.rows, list(records.killed))
         valid = [re.match(r"-?\d{1,9}$", text) is not None for text in texts]
-        bad = ~given & started & finished & ~np.array(valid, dtype=bool)[codes]
+        bad = (known < 0) & started & finished & ~np.array(valid, dtype=bool)[codes]
         self.check((bad, self.error("Exit_status", "a whole number")))
         key = np.select([~started, finished], [0, 2 + codes], 1) * 8 + deleted * 4 + ~self.has(SELECT) * 2 + over
         kinds, which = np.unique(key, return_inverse=True)
@@ -416,11 +422,8 @@ class _Jobs:
             else:
                 code = int(texts[case - 2])
                 names.append(pbs_exit(code, torque=bool(flags & 2), deleted=bool(flags & 4), over=bool(flags & 1)))
-        states = dict.fromkeys(filter(None, known))
-        which = np.where(given, 0, which)
-        for number, state in enumerate(states, len(names)):
-            which[[row for row, status in enumerate(known) if status == state]] = number
-        return relabel(which, [*names, *states])
+        labels = relabel(np.where(known < 0, which, len(names) + known), [*names, *states])
+        return labels.remove_unused_categories()  # those of records that are no jobs
 
 
 def recognizes(file: Input) -> bool:
@@ -449,7 +452,7 @@ def read_log(
     number = (_number, "a number")
     start = jobs.amount("start", *number)
     zone = "UTC" if time_zone is None else time_zone
-    ended = utc(np.array([records.ended_at.get(row, math.nan) for row in rows.tolist()]), zone)
+    ended = utc(jobs.noted(records.ended_at, math.nan), zone)
     end = np.where(np.isnan(ended), jobs.amount("end", *number), ended)
     queued = _first_known(jobs.amount("ctime", *number), jobs.amount("qtime", *number))
     stamps = np.where(np.isin(rows, records.unknown), np.nan, accounting.stamps[rows])
@@ -464,6 +467,7 @@ def read_log(
     depend = _mapped(jobs.columns["depend"], lambda text: dependency(text, len(servers) == 1))
     gpus = jobs.gpus()
     gres, uneven = gpus_on_nodes(gpus, nodes)
+    queue = jobs.names_of("queue")  # of PBS, which binds jobs to nodes, as a partition of Slurm does
     return make_log(
         files,
         "pbs",
@@ -476,8 +480,8 @@ def read_log(
             "memory_mib": _first_known(whole / np.maximum(nodes, 1.0), of_process * cores_per_node),
             "user": jobs.names_of("user"),
             "group": jobs.names_of("account", "group"),
-            "queue": jobs.names_of("queue"),
-            "partition": jobs.names_of("queue"),  # a queue of PBS is what binds jobs to nodes, as a partition of Slurm
+            "queue": queue,
+            "partition": queue,
             "status": jobs.statuses(records, end - start >= limit),
             # The eligible time of a job with dependencies is a result of the other jobs, not a demand.
             "earliest_start": np.where((eligible > submit) & (np.asarray(depend) == ""), eligible, np.nan),
@@ -508,16 +512,13 @@ def _taken(column: pa.Array, rows: IntArray) -> pa.Array:
 def _partitioned(column: pa.Array, mark: str) -> tuple[pa.Array, pa.Array]:
     """Return the texts before and after the first `mark`; without one, the whole text and an empty one."""
     parts = pc.split_pattern(column, mark, max_splits=1)
-    first = parts.offsets.to_numpy()[:-1]
-    there = np.diff(parts.offsets.to_numpy()) == 2
-    flat = parts.flatten()
-    return flat.take(pa.array(first)), pc.fill_null(flat.take(pa.array(first + 1, mask=~there)), "")
+    return pc.list_element(parts, 0), pc.binary_join(pc.list_slice(parts, 1), pa.scalar("", column.type))
 
 
 def _lengths(column: pa.Array) -> IntArray:
     """Return the number of bytes of each text, 0 of a missing one, shape (texts,)."""
-    _, offsets, _ = column.buffers()
-    return np.diff(np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1])
+    lengths: IntArray = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+    return lengths
 
 
 def _mapped(column: pa.Array, function: Callable[[str], str]) -> pd.Categorical:
