@@ -376,7 +376,8 @@ class Run:
         """Number of jobs that held only some of the cores of a node at some time."""
         rows = self.table("allocations")
         cores = np.array([node.cores for node in self.info.nodes], dtype=np.int64)
-        return len(codes_of(rows.take(rows["cores"] < cores[rows["node"]]).raw("job_id"))[1])
+        partial = np.concatenate([block["cores"] < cores[block["node"]] for block in rows.blocks()])
+        return len(codes_of(rows.take(partial).raw("job_id"))[1])
 
     def check(self, folder: Path) -> None:
         """Check the tables; docs/reference/runs.md lists the checks.
