@@ -28,7 +28,7 @@ from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.files import check_folder, replacing_folder, sha256_of
 from tracebed.ground.input_files import MAX_RUN_JSON, read_json
 from tracebed.ground.outputs import OTHER, REPLACE
-from tracebed.ground.parquet_file import read
+from tracebed.ground.parquet_file import in_file, read
 from tracebed.ground.states import JobState
 from tracebed.ground.table import BLOCK, BoolArray, Table, codes_of, counts_of, repeated, texts
 from tracebed.ground.version import version
@@ -467,6 +467,7 @@ class Run:
         run = cls(info, **tables, folder=folder)
         run.check(folder)
         check_sums(raw.get("checksums"), folder)
+        run.tables = {name: in_file(table, table_file(folder, name)) for name, table in run.tables.items()}
         return run
 
 
