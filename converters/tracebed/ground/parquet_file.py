@@ -98,7 +98,7 @@ class Stored:
             first, last, _ = rows.indices(len(self))
             return replace(self, first=self.first + first, last=self.first + max(first, last))
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows
-        if len(rows) and (rows[0] < 0 or (rows[1:] < rows[:-1]).any()):
+        if (rows[1:] < rows[:-1]).any():
             return self.astype(self.dtype)[rows]
         bounds = np.arange(self.file.num_row_groups + 1) * BLOCK
         ends = pairwise(np.searchsorted(rows, bounds - self.first).tolist())
