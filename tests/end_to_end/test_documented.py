@@ -59,6 +59,7 @@ NOT_RUN = {
     "docs/explanation/noise.md": 1,
     "docs/explanation/pace.md": 1,
     "docs/explanation/peers.md": 3,
+    "docs/explanation/performance.md": 1,
     "docs/explanation/verdict.md": 1,
     "docs/how-to/ansible.md": 3,
     "docs/how-to/calibrate.md": 6,

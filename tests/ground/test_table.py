@@ -109,6 +109,32 @@ def test_columns_of_few_values_are_packed() -> None:
     assert not isinstance(Table({"t": np.arange(many) + 0.5}).packed().kept("t"), tables.Packed)
 
 
+@pytest.mark.parametrize("group", [3, 4])
+def test_numbers_in_a_file_have_the_values_and_rows_of_packed_ones(
+    group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay in the file if its row groups are blocks (of three rows here)."""
+    monkeypatch.setattr(tables, "PACKED_FROM", 1)
+    for module in (tables, parquet_file):
+        monkeypatch.setattr(module, "BLOCK", 3)
+    monkeypatch.setattr(parquet_file, "PACKED_FROM", 1)
+    plain = Table(
+        {"n": np.arange(8) % 5, "t": np.array([0.0, 1, np.nan, 3, 4, 5, 6, 7]), "u": tables.texts("abababab")}
+    )
+    pq.write_table(plain.arrow(), tmp_path / "t.parquet", row_group_size=group)
+    table = parquet_file.in_file(plain.packed(), tmp_path / "t.parquet")
+    assert isinstance(table.kept("n").numbers, parquet_file.Stored) is (group == 3)
+    for rows in (np.array([1, 2, 6, 7]), np.array([7, 0, 3]), np.arange(8) % 3 == 0, np.arange(0)):
+        pairs = [(table.take(rows), plain.take(rows))]
+        pairs += [(table.rows(a, b), plain.rows(a, b)) for a, b in ((0, 8), (2, 7), (3, 6), (5, 99), (4, 4))]
+        pairs += zip(table.blocks(), plain.blocks(), strict=True)
+        pairs += [(table.rows(2, 8).take(np.array([0, 5])), plain.rows(2, 8).take(np.array([0, 5])))]
+        pairs += [(pickle.loads(pickle.dumps(table)), plain)]
+        for kept, same in pairs:
+            assert kept.arrow().equals(same.arrow())
+            assert {name: kept[name].dtype for name in "nt"} == {"n": np.int64, "t": np.float64}
+
+
 def test_a_large_file_has_the_frame_of_a_small_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = {
         "whole": pa.array([1, 2, 3]),

@@ -233,7 +233,7 @@ def test_runs_that_change_no_size_have_no_staircases() -> None:
     ids = pd.Index(["1", "2", "3"])
     least, most = sizes_of(allocations_of_jobs(rigid[0], ids), 3)
     assert (least.tolist(), most.tolist()) == ([2.0, 2.0, np.inf], [2.0, 2.0, 0.0])
-    assert "steps are" not in gantt.about_bars(rigid, ids)
+    assert "steps are" not in gantt.about_bars(rigid, gantt.ids_of(*rigid))
 
     steps = {**stairs, "1": [(0.0, 60.0, 2), (60.0, 100.0, 3)]}
     found = resizes.STAIRCASES.content(compare(rigid[0], make_run(jobs, real=False, staircases=steps)))

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import open_file
-from tracebed.ground.table import PACKED_FROM, Table, call, cast, packed_arrow, release_memory
+from tracebed.ground.table import BLOCK, PACKED_FROM, Packed, Table, call, cast, numbers, packed_arrow, release_memory
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pandas as pd
 
 FREE_BYTES = 2**28
@@ -68,6 +72,70 @@ def read_packed(source: pa.NativeFile, *, where: str, hint: str) -> pa.Table | T
             release_memory()
         return Table(columns)
     raise AssertionError("unreachable")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Numbers in a Parquet file, which are read each time that they are used, one row group after the other."""
+
+    file: pq.ParquetFile
+    name: str
+    dtype: np.dtype[Any]
+    first: int
+    last: int
+    """The rows in the file: from `first` until before `last`."""
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number."""
+        return self.dtype.itemsize
+
+    def __getitem__(self, rows: Any) -> Any:
+        """Return consecutive rows, which are read later; or an array of some rows: their numbers, or a mask."""
+        if isinstance(rows, slice):
+            first, last, _ = rows.indices(len(self))
+            return replace(self, first=self.first + first, last=self.first + max(first, last))
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows
+        if (rows[1:] < rows[:-1]).any():
+            return self.astype(self.dtype)[rows]
+        bounds = np.arange(self.file.num_row_groups + 1) * BLOCK
+        ends = pairwise(np.searchsorted(rows, bounds - self.first).tolist())
+        parts = [self._group(at)[rows[a:b] + self.first - bounds[at]] for at, (a, b) in enumerate(ends) if a < b]
+        return np.concatenate([np.empty(0, self.dtype), *parts])
+
+    def astype(self, dtype: Any) -> npt.NDArray[Any]:
+        """Return the numbers as an array of the type `dtype`."""
+        values = np.empty(len(self), dtype)
+        for at in range(self.first // BLOCK, -(-self.last // BLOCK)):
+            group, begin = self._group(at), at * BLOCK
+            low, high = max(self.first, begin), min(self.last, begin + BLOCK)
+            values[low - self.first : high - self.first] = group[low - begin : high - begin]
+        return values
+
+    def _group(self, at: int) -> npt.NDArray[Any]:
+        return numbers(self.file.read_row_group(at, [self.name], use_threads=False).column(0))
+
+    def __reduce__(self) -> Any:
+        """Pickle the numbers: the file may be gone elsewhere."""
+        return np.asarray, (self.astype(self.dtype),)
+
+
+def in_file(table: Table, path: Path) -> Table:
+    """Return a table, which was read from `path`, with its packed numbers as `Stored`, if its row groups are blocks."""
+    file = pq.ParquetFile(pa.OSFile(os.fsencode(path)))
+    sizes = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+    if len(table) < PACKED_FROM or {*sizes[:-1]} - {BLOCK} or sizes[-1] > BLOCK:
+        return table
+    columns = {}
+    for name in {*table} & {*file.schema_arrow.names}:
+        values = table.kept(name)
+        if isinstance(values, Packed) and values.words is None:
+            numbers_of = Stored(file, name, np.dtype(values.dtype), 0, len(table))
+            columns[name] = Packed(numbers_of, times=values.times)
+    return table.assign(**columns)
 
 
 def read_table(source: pa.NativeFile, *, where: str, hint: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -154,7 +222,7 @@ def _mostly_plain(source: pa.NativeFile, name: str, most: int) -> bool:
         for batch in file.iter_batches(1, [group], [name]):
             words = batch.column(0).dictionary
             given_up = given_up and words.nbytes >= GIVEN_UP
-            size += file.metadata.row_group(group).num_rows * (pc.max(pc.binary_length(words)).as_py() or 0)
+            size += file.metadata.row_group(group).num_rows * (call("max", call("binary_length", words)).as_py() or 0)
             break
     return given_up and size <= most
 

@@ -43,8 +43,9 @@ MISSING = -(2**31)
 class Packed:
     """A column in the narrowest exact type. The values are made each time that the column is read."""
 
-    numbers: npt.NDArray[Any]
-    """Whole numbers, or the row of each value in `words`. Of times in whole seconds, `MISSING` is NaN."""
+    numbers: Any
+    """Whole numbers, or the row of each value in `words`. Of times in whole seconds, `MISSING` is NaN. Or numbers that
+    are in a file (`parquet_file.Stored`)."""
     words: Any = None
     """The different values: `Texts`, or an array of ascending times; None: the values are numbers."""
     times: bool = False
@@ -205,7 +206,8 @@ class Table:
         """Return the row of each text of a column in that of `known`, whose texts are unique; -1: absent."""
         values, words = self._columns[name], known.raw(name)
         if isinstance(values, Packed) and values.words is words:
-            return values.numbers.astype(np.int64)
+            rows: IntArray = values.numbers.astype(np.int64)
+            return rows
         return rows_of(self.raw(name), words)
 
     def equal(self, name: str, text: str) -> BoolArray:

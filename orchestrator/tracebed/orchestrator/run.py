@@ -28,7 +28,7 @@ from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.files import check_folder, replacing_folder, sha256_of
 from tracebed.ground.input_files import MAX_RUN_JSON, read_json
 from tracebed.ground.outputs import OTHER, REPLACE
-from tracebed.ground.parquet_file import read
+from tracebed.ground.parquet_file import in_file, read
 from tracebed.ground.states import JobState
 from tracebed.ground.table import BLOCK, BoolArray, Table, codes_of, counts_of, repeated, texts
 from tracebed.ground.version import version
@@ -378,7 +378,8 @@ class Run:
         cores = np.array([node.cores for node in self.info.nodes], dtype=np.int64)
         if min(int(block["cores"].min(initial=MAX_EXACT)) for block in rows.blocks()) >= cores.max(initial=0):
             return 0
-        return len(codes_of(rows.take(rows["cores"] < cores[rows["node"]]).raw("job_id"))[1])
+        partial = np.concatenate([block["cores"] < cores[block["node"]] for block in rows.blocks()])
+        return len(codes_of(rows.take(partial).raw("job_id"))[1])
 
     def check(self, folder: Path) -> None:
         """Check the tables; docs/reference/runs.md lists the checks.
@@ -468,6 +469,7 @@ class Run:
         run = cls(info, **tables, folder=folder)
         run.check(folder)
         check_sums(raw.get("checksums"), folder)
+        run.tables = {name: in_file(table, table_file(folder, name)) for name, table in run.tables.items()}
         return run
 
 

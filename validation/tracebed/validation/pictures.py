@@ -87,6 +87,8 @@ class Picture:
     """Part of the caption that applies to the figure only, not to its interactive chart."""
     data: Callable[[], pd.DataFrame] | None = None
     """Return what the figure shows, a row per mark. By default it is read from the figure."""
+    is_large: bool = False
+    """Whether `data` has more values than a page offers, so that a page need not make it."""
 
     def figure(self, width: float = PAGE) -> Figure:
         """Return the figure for a paper.

@@ -12,7 +12,7 @@ from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.display import counted
 from tracebed.ground.ranges import as_ranges
 from tracebed.ground.registry import one_of
-from tracebed.ground.table import codes_of
+from tracebed.ground.table import BLOCK, codes_of
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.validation.metrics.measured import MeasuredRun, Undefined, last_instant
 from tracebed.validation.statistics import mean, percentile
@@ -94,21 +94,27 @@ def _by_nodes(run: Run) -> tuple[IntArray, list[str]]:
         if reason := run.info.unknown.get(fact):
             raise Undefined(reason)
     class_of, names = node_classes(run.info)
-    jobs, held = run.table("jobs"), run.table("allocations")
-    job = held.rows_in("job_id", jobs)
-    order = np.lexsort((held["node"], job))
-    job, first = job[order], held["node"][order]
-    last = first + held["count"][order]
-    # A job whose cores or nodes changed has some nodes in several rows. They count once: a row counts from the last
-    # node of the previous rows of the job on.
-    base = job * (len(class_of) + 1)
-    reached = np.append(0, np.maximum.accumulate(base + last)[:-1])
-    first = np.clip(reached - base, first, last)
-    codes, most = (np.full(len(jobs), value, dtype=np.int64) for value in (len(names), 0))
-    for number in range(len(names)):
-        up_to = np.append(0, np.cumsum(class_of == number))
-        nodes = np.bincount(job, weights=up_to[last] - up_to[first], minlength=len(jobs)).astype(np.int64)
-        codes, most = np.where(nodes > most, number, codes), np.maximum(nodes, most)
+    up_to = [np.append(0, np.cumsum(class_of == number)) for number in range(len(names))]
+    jobs, held = run.table("jobs"), run.table("allocations").without("start", "end", "cores", "cpus")
+    codes = np.full(len(jobs), len(names))
+    for begin in range(0, len(jobs), BLOCK):  # in blocks of jobs, which bounds the memory
+        own = codes[begin : begin + BLOCK]
+        most = np.zeros(len(own), dtype=np.int64)
+        ranks = (block.rows_in("job_id", jobs) - begin for block in held.blocks())
+        rows = held.take(np.concatenate([(rank >= 0) & (rank < len(own)) for rank in ranks]))
+        job = rows.rows_in("job_id", jobs) - begin
+        order = np.argsort(job * len(class_of) + rows["node"], kind="stable")
+        job, first = job[order], rows["node"][order]
+        last = first + rows["count"][order]
+        # A job whose cores or nodes changed has some nodes in several rows. They count once: a row counts from the last
+        # node of the previous rows of the job on.
+        base = job * (len(class_of) + 1)
+        reached = np.append(0, np.maximum.accumulate(base + last)[:-1])
+        first = np.clip(reached - base, first, last)
+        for number, before in enumerate(up_to):
+            nodes = np.bincount(job, weights=before[last] - before[first], minlength=len(own)).astype(np.int64)
+            own[nodes > most] = number
+            most = np.maximum(nodes, most)
     return codes, [*names, ""]
 
 
@@ -209,8 +215,10 @@ def node_hours(run: MeasuredRun) -> FloatArray:
         return hours
     # The sum of 1 / cores up to each node gives that over a range of nodes, whose cores may differ, in one step.
     shares = np.cumsum([0.0] + [1.0 / max(node.cores, 1) for node in run.run.info.nodes])
-    first, last = held["node"], held["node"] + held["count"]
-    end = np.where(np.isfinite(held["end"]), held["end"], last_instant(run.run))
-    seconds = (shares[last] - shares[first]) * held["cores"] * (end - held["start"])
-    job = held.rows_in("job_id", jobs)
-    return np.bincount(job, weights=seconds, minlength=len(jobs)) / 3600.0
+    total, latest = np.zeros(len(jobs)), last_instant(run.run)
+    for block in held.blocks():
+        first, start, end = block["node"], block["start"], block["end"]
+        end = np.where(np.isfinite(end), end, latest)
+        seconds = (shares[first + block["count"]] - shares[first]) * block["cores"] * (end - start)
+        np.add.at(total, block.rows_in("job_id", jobs), seconds)
+    return total / 3600.0

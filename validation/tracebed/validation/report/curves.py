@@ -30,7 +30,7 @@ LEVELS = 400  # largest number of points of the curve of a distribution
 
 def _utilization(comparison: Comparison) -> Picture | None:
     """Return curves of the share of cores held by jobs, or None if neither run has allocations."""
-    if not any(len(run.allocations) for run in (comparison.real, comparison.predicted)):
+    if not any(len(run.table("allocations")) for run in (comparison.real, comparison.predicted)):
         return None
     time = TimeAxis.of(comparison.real, comparison.predicted)
     window = comparison.real_metrics["utilization_window"]

@@ -6,7 +6,8 @@ show.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import matplotlib as mpl
@@ -19,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tracebed.converters.workload import FloatArray, IntArray
-from tracebed.ground.table import expanded
+from tracebed.ground.table import concatenated, encoded, expanded
 from tracebed.machine.power import PowerState
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
@@ -27,7 +28,7 @@ from tracebed.validation.metrics.power import ASLEEP, SleepPeriods, has_states
 from tracebed.validation.pictures import Picture
 from tracebed.validation.report import style
 from tracebed.validation.report.scales import TimeAxis
-from tracebed.validation.report.sections import Section
+from tracebed.validation.report.sections import MOST_DATA, Section
 from tracebed.validation.report.style import DASHED, INK, JOBS, NARROW, PREDICTED, REAL, SOFT, heading, panels, small
 from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
@@ -39,12 +40,13 @@ NAMES = 16  # number of nodes above which an axis shows numbers instead of names
 SLEEP = {PowerState.BOOT: "////", PowerState.SHUTDOWN: r"\\", PowerState.OFF: ""}
 """State of a node that is not on -> its hatch."""
 COLUMNS, ROWS = 240, 64  # largest number of bins of time and of groups of nodes
+Ids = Callable[[], "pd.Index[Any]"]  # return the ids of jobs; only charts with bars need them
 COLORS = "Blues"  # color map: from light to dark, in print and for the color blind, too
 
 
 def picture(run: Run) -> Picture:
     """Return the Gantt chart of a run: nodes from top to bottom, time after the first submission; or an empty one."""
-    ids, time = pd.Index(run.jobs["job_id"]), TimeAxis.of(run)
+    ids, time = ids_of(run), TimeAxis.of(run)
 
     def draw_one(width: float) -> Figure:
         figure, (axes,) = panels(1, height_of(run.total_nodes), width)
@@ -53,14 +55,26 @@ def picture(run: Run) -> Picture:
         return figure
 
     caption = f"Jobs on nodes over time. {about_bars([run], ids)}{time.note('of the')}"
-    return Picture(draw_one, caption, "Gantt chart", data=lambda: frame({"": run}))
+    return Picture(draw_one, caption, "Gantt chart", data=lambda: frame({"": run}), is_large=is_large(run))
+
+
+def ids_of(*runs: Run) -> Ids:
+    """Return a function that returns the ids of the jobs of `runs`, each once."""
+
+    @cache
+    def ids() -> pd.Index[Any]:
+        texts = encoded(concatenated([run.table("jobs").raw("job_id") for run in runs]))[1]
+        known: pd.Index[Any] = pd.Index(pd.array(texts, dtype="str"))
+        return known
+
+    return ids
 
 
 def frame(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Return the bars of charts, a row per bar and run: job_id, nodes, start and end, s after the first submission."""
     bars_of_runs = []
     for name, run in runs.items():
-        ids = pd.Index(run.jobs["job_id"])
+        ids = ids_of(run)()
         bars = blocks(run, ids)
         named = bars.assign(job_id=ids[bars["job"]], run=name).rename(columns={"low": "node", "high": "last_node"})
         bars_of_runs.append(named[["run", "job_id", "node", "last_node", "start", "end"]])
@@ -68,15 +82,15 @@ def frame(runs: Mapping[str, Run]) -> pd.DataFrame:
     return table if len(runs) > 1 else table.drop(columns="run")
 
 
-def about_bars(runs: Sequence[Run], ids: pd.Index[Any]) -> str:
+def about_bars(runs: Sequence[Run], ids: Ids) -> str:
     """Return the sentences about the colors of the bars, for a caption."""
-    malleable = any((run.jobs["kind"] == "malleable").any() for run in runs)
-    resized = any((run.resizes["state"] == "applied").any() for run in runs)
+    malleable = any(run.table("jobs").equal("kind", "malleable").any() for run in runs)
+    resized = any((run.are_resizes & run.table("reconfigurations").equal("state", "applied")).any() for run in runs)
     steps = "; steps are expansions or shrinks" if resized else ""
     shades = f" Full colors: malleable jobs{steps}. Pale: rigid jobs." if malleable else ""
     shared = any(run.jobs_on_shared_nodes for run in runs)
     parts = " Jobs on a shared node are parts of its row." if shared else ""
-    dense = any(len(run.allocations) > BARS and len(blocks(run, ids)) > BARS for run in runs)
+    dense = any(len(run.table("allocations")) > BARS and _bars(run, ids, BARS) is None for run in runs)
     many = f"More than {BARS:,} bars: the share of busy cores by node and time." if dense else ""
     sleep = any(map(has_states, runs))
     states = " Grey: nodes that are off. Hatched: nodes that boot or are being switched off." if sleep else ""
@@ -88,7 +102,7 @@ def small_gantt_svg(run: Run) -> str:
     # The text has the color of the surrounding text.
     with mpl.rc_context(style.STYLE):
         figure, (axes,) = panels(1, min(height_of(run.total_nodes), 1.6), NARROW)
-        draw(axes, run, pd.Index(run.jobs["job_id"]), TimeAxis.of(run), titles=True)
+        draw(axes, run, ids_of(run), TimeAxis.of(run), titles=True)
         text = style.svg(figure, "small")
     for color in (INK, style.SOFT):
         text = text.replace(f"var(--{style.VARIABLES[color]}, {color})", "currentColor")
@@ -98,11 +112,11 @@ def small_gantt_svg(run: Run) -> str:
 def _compared(comparison: Comparison) -> Picture | None:
     """Return the charts of both runs, one above the other on one time axis, or None if neither run has allocations."""
     sides = ((comparison.real, "real", REAL), (comparison.predicted, "predicted", PREDICTED))
-    if not any(len(run.allocations) for run, _, _ in sides):
+    if not any(len(run.table("allocations")) for run, _, _ in sides):
         return None
     time = TimeAxis.of(comparison.real, comparison.predicted)
     nodes = max(run.total_nodes for run, _, _ in sides)
-    ids = pd.Index(comparison.real.jobs["job_id"]).union(comparison.predicted.jobs["job_id"], sort=False)
+    ids = ids_of(comparison.real, comparison.predicted)
 
     def draw_both(width: float) -> Figure:
         figure, both = panels(2, height_of(nodes), width)
@@ -130,13 +144,14 @@ def _compared(comparison: Comparison) -> Picture | None:
         chart="gantt",
         about_figure=about,
         data=lambda: frame({name: run for run, name, _ in sides}),
+        is_large=is_large(comparison.real, comparison.predicted),
     )
 
 
 def draw(
     axes: Axes,
     run: Run,
-    ids: pd.Index[Any],
+    ids: Ids,
     time: TimeAxis,
     *,
     nodes: int | None = None,
@@ -146,12 +161,11 @@ def draw(
     """Draw the chart of a run in `nodes` rows; the position in `ids` is the color of a job, `titles` makes tooltips."""
     figure = axes.get_figure(root=True)
     assert figure is not None
-    bars = blocks(run, ids)
-    bars = bars[bars["start"] <= time.end]
-    if len(bars) > (BARS if figure.get_figwidth() > NARROW else BARS // 5):
+    bars = _bars(run, ids, BARS if figure.get_figwidth() > NARROW else BARS // 5, time.end)
+    if bars is None:
         draw_density(axes, run, time)
     elif len(bars):
-        _draw_bars(axes, run, bars, ids, time, titles=titles)
+        _draw_bars(axes, run, bars, ids(), time, titles=titles)
         _draw_sleep(axes, run, time)
     axes.set_ylim(nodes or run.total_nodes or 1, 0)
     names = [node.name for node in run.info.nodes]
@@ -166,8 +180,8 @@ def draw(
         axes.set_ylabel("node")
         axes.yaxis.set_major_formatter("{x:,.0f}")
     time.apply(axes, label=label)
-    if axes.collections and isinstance(axes.collections[0], PolyCollection):
-        _number(axes, bars, ids, time)
+    if bars is not None and axes.collections and isinstance(axes.collections[0], PolyCollection):
+        _number(axes, bars, ids(), time)
 
 
 def legend(axes: Axes, run: Run) -> None:
@@ -221,31 +235,54 @@ def blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
     (position in `ids`), low and high (first and last node), start and end (s after the first submission), upper and
     lower (the edges of the bar in the row of its node, 0 to 1).
     """
-    rows = run.allocations
-    table = pd.DataFrame(
-        {
-            "job": ids.get_indexer(pd.Index(rows["job_id"])),
-            "start": rows["start"] - origin(run),
-            "end": rows["end"] - origin(run),
-            "low": rows["node"],
-            "high": rows["node"] + rows["count"] - 1,
-            "cores": rows["cores"],
-        }
-    )
-    table = table[table["end"] > table["start"]].sort_values(["job", "start", "end", "low"], ignore_index=True)
-    table = _in_rows(table, np.array([node.cores for node in run.info.nodes], dtype=np.int64))
-    same = (table[["job", "start", "end"]].diff() == 0).all(axis=1) & (table["low"] == table["high"].shift() + 1)
-    whole = (table["upper"] == 0) & (table["lower"] == 1)
-    block = (~(same & whole & whole.shift(fill_value=False))).cumsum()
-    return table.groupby(block, sort=False).agg(
-        job=("job", "first"),
-        low=("low", "first"),
-        high=("high", "last"),
-        start=("start", "first"),
-        end=("end", "first"),
-        upper=("upper", "first"),
-        lower=("lower", "first"),
-    )
+    rows, zero = run.table("allocations"), origin(run)
+    start, end = rows["start"] - zero, rows["end"] - zero
+    rows, start, end = rows.take(end > start), start[end > start], end[end > start]
+    job = ids.get_indexer(ids_of(run)())[rows.rows_in("job_id", run.table("jobs"))]
+    order = np.lexsort((rows["node"], end, start, job))
+    job, start, end, low = job[order], start[order], end[order], rows["node"][order]
+    columns = {"job": job, "start": start, "end": end, "low": low, "high": low + rows["count"][order] - 1}
+    cores = np.array([node.cores for node in run.info.nodes], dtype=np.int64)
+    held = rows["cores"][order]
+    if (held < cores[low]).any():
+        table = _in_rows(pd.DataFrame({**columns, "cores": held}), cores)
+        columns = {name: table[name].to_numpy() for name in (*columns, "upper", "lower")}
+        job, start, end, low = (columns[name] for name in ("job", "start", "end", "low"))
+    else:
+        columns |= {"upper": np.zeros(len(job)), "lower": np.ones(len(job))}
+    whole = (columns["upper"] == 0) & (columns["lower"] == 1)
+    same = (job[1:] == job[:-1]) & (start[1:] == start[:-1]) & (end[1:] == end[:-1])
+    same &= (low[1:] == columns["high"][:-1] + 1) & whole[1:] & whole[:-1]
+    first = np.flatnonzero(np.append(True, ~same)[: len(job)])
+    last = np.append(first[1:], len(job))[: len(first)] - 1
+    names = ("job", "low", "high", "start", "end", "upper", "lower")
+    return pd.DataFrame({name: columns[name][last if name == "high" else first] for name in names})
+
+
+def _bars(run: Run, ids: Ids, most: int, until: float = np.inf) -> pd.DataFrame | None:
+    """Return the bars that start by `until` (s after the first submission), or None if there are more than `most`."""
+    if _with_bars(run, most, until) > most:
+        return None
+    bars = blocks(run, ids())
+    bars = bars[bars["start"] <= until]
+    return bars if len(bars) <= most else None
+
+
+def _with_bars(run: Run, most: int, until: float = np.inf) -> int:
+    """Return the number of jobs with a bar that starts by `until`, at most one for each; above `most`, a part of it."""
+    jobs, zero = run.table("jobs"), origin(run)
+    drawn = np.zeros(len(jobs), dtype=bool)
+    for block in run.table("allocations").blocks():
+        start = block["start"] - zero
+        drawn[block.rows_in("job_id", jobs)[(block["end"] - zero > start) & (start <= until)]] = True
+        if drawn.sum() > most:
+            break
+    return int(drawn.sum())
+
+
+def is_large(*runs: Run) -> bool:
+    """Return whether the bars of `runs` are more data than a page offers: they have five columns or more."""
+    return any(_with_bars(run, MOST_DATA // 5) > MOST_DATA // 5 for run in runs)
 
 
 def _in_rows(table: pd.DataFrame, cores: IntArray) -> pd.DataFrame:
@@ -376,25 +413,27 @@ SECTION = Section("Jobs on nodes", 400, _compared)
 
 def density(run: Run, end: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return edges of groups of nodes, edges of bins of time (s), and shares of busy cores, shape (groups, bins)."""
-    held, nodes = run.allocations, run.total_nodes
+    nodes, zero = run.total_nodes, origin(run)
     rows = min(nodes, ROWS)
     cores = np.array([node.cores for node in run.info.nodes], dtype=np.float64)
-    start, until = (held[name].to_numpy(dtype=np.float64) - origin(run) for name in ("start", "end"))
-    weight = held["cores"].to_numpy(dtype=np.float64) / cores[held["node"].to_numpy()]
-    low = held["node"].to_numpy(dtype=np.float64)
-    there = (until > start) & (start < end)
     area = np.zeros((rows + 3, COLUMNS + 3))
-    # A rectangle is the signed sum of four quadrants, each from a corner to the right and down. The differences of a
-    # quadrant between neighboring cells are not 0 in the four cells at its corner only.
-    for y, sign_y in ((low, 1.0), (low + held["count"].to_numpy(dtype=np.float64), -1.0)):
-        for x, sign_x in ((start, 1.0), (np.minimum(until, end), -1.0)):
-            at = (y[there] * rows / nodes, x[there] * COLUMNS / end)
-            cell = [np.floor(each).astype(np.int64) for each in at]
-            rest = [each - whole for each, whole in zip(at, cell, strict=True)]
-            for up in (0, 1):
-                for right in (0, 1):
-                    share = (rest[0] if up else 1.0 - rest[0]) * (rest[1] if right else 1.0 - rest[1])
-                    np.add.at(area, (cell[0] + up, cell[1] + right), sign_y * sign_x * share * weight[there])
+    for block in run.table("allocations").blocks():
+        start, until = block["start"] - zero, block["end"] - zero
+        there = (until > start) & (start < end)
+        start, until, held = start[there], np.minimum(until[there], end), block.take(there)
+        weight, low = held["cores"] / cores[held["node"]], held["node"].astype(np.float64)
+        # A rectangle is the signed sum of four quadrants, each from a corner to the right and down. The differences of
+        # a quadrant between neighboring cells are not 0 in the four cells at its corner only.
+        for y, sign_y in ((low, 1.0), (low + held["count"], -1.0)):
+            for x, sign_x in ((start, 1.0), (until, -1.0)):
+                at = (y * rows / nodes, x * COLUMNS / end)
+                cell = [np.floor(each).astype(np.int64) for each in at]
+                rest = [each - whole for each, whole in zip(at, cell, strict=True)]
+                for up in (0, 1):
+                    for right in (0, 1):
+                        share = (rest[0] if up else 1.0 - rest[0]) * (rest[1] if right else 1.0 - rest[1])
+                        place = (cell[0] + up) * area.shape[1] + cell[1] + right
+                        np.add.at(area.ravel(), place, sign_y * sign_x * share * weight)
     shares = area.cumsum(axis=0).cumsum(axis=1)[:rows, :COLUMNS]
     return np.linspace(0.0, nodes, rows + 1), np.linspace(0.0, end, COLUMNS + 1), np.clip(shares, 0.0, 1.0)
 

@@ -107,6 +107,8 @@ BY_STAGE = Section(
 def _staircases(comparison: Comparison) -> Picture | None:
     """Return the staircases of the jobs that differ most; None without any, or with one size per job in both runs."""
     jobs = comparison.jobs[(comparison.jobs["kind"] == "malleable").to_numpy()]
+    if not len(jobs):
+        return None
     ids = pd.Index(jobs["job_id"])
     runs = (comparison.real, comparison.predicted)
     cores = not all(whole_nodes(run, ids) for run in runs)

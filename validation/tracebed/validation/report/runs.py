@@ -8,8 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import numpy as np
-import pandas as pd
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
@@ -25,7 +23,7 @@ from tracebed.validation.metrics import (
     total_cores,
     waiting,
 )
-from tracebed.validation.metrics.jobs import per_job
+from tracebed.validation.metrics.jobs import measures
 from tracebed.validation.pictures import LINES, Picture
 from tracebed.validation.report import gantt, power, scales
 from tracebed.validation.report.curves import curves, draw_distribution
@@ -126,7 +124,7 @@ def _over_time(
 
 
 def _utilization(runs: Runs) -> Picture | None:
-    if not any(len(run.allocations) for run in runs.values()):
+    if not any(len(run.table("allocations")) for run in runs.values()):
         return None
     caption = "Share of all cores held by jobs."
     return _over_time(runs, lambda run: (busy_cores(run), max(total_cores(run), 1)), "utilization", caption, 1.04)
@@ -143,17 +141,14 @@ def _power(runs: Runs) -> Content | None:
 
 def _distributions(runs: Runs) -> Picture:
     """Return the distributions of waits and responses, a line per run."""
-    jobs = {name: per_job(run) for name, run in runs.items()}
-    linear = {
-        what: scales.threshold(*(table[what].to_numpy(np.float64) for table in jobs.values()))
-        for what in ("wait", "response")
-    }
+    jobs = {name: measures(run) for name, run in runs.items()}
+    linear = {what: scales.threshold(*(table[what] for table in jobs.values())) for what in ("wait", "response")}
 
     def draw(width: float) -> Figure:
         figure, both = beside(1.9, width, sharey=True)
         for axes, what in zip(both, linear, strict=True):
             for name, (_, color, line) in _styles(runs).items():
-                draw_distribution(axes, jobs[name][what].to_numpy(np.float64), name, color, line)
+                draw_distribution(axes, jobs[name][what], name, color, line)
             scales.apply(axes, "x", linear[what])
             axes.set_xlim(left=0)
             axes.set_ylim(0, 1.04)
@@ -168,11 +163,11 @@ def _distributions(runs: Runs) -> Picture:
 
 def _gantt(runs: Runs) -> Picture | None:
     """Return the charts of the first runs, one below the other on one time axis."""
-    shown = {name: run for name, run in list(runs.items())[:CHARTS] if len(run.allocations)}
+    shown = {name: run for name, run in list(runs.items())[:CHARTS] if len(run.table("allocations"))}
     if not shown:
         return None
     time = TimeAxis.of(*shown.values())
-    ids = pd.Index(pd.unique(pd.concat([run.jobs["job_id"] for run in shown.values()])))
+    ids = gantt.ids_of(*shown.values())
     nodes = max(run.total_nodes for run in shown.values())
     styles = _styles(runs)
 
@@ -187,4 +182,5 @@ def _gantt(runs: Runs) -> Picture | None:
 
     rest = f" The first {len(shown)} of {len(runs)} runs." if len(shown) < len(runs) else ""
     caption = f"A job has the same color in all charts. {gantt.about_bars(list(shown.values()), ids)}{rest}"
-    return Picture(draw, caption, "Gantt charts", data=lambda: gantt.frame(shown))
+    is_large = gantt.is_large(*shown.values())
+    return Picture(draw, caption, "Gantt charts", data=lambda: gantt.frame(shown), is_large=is_large)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, SymmetricalLogLocator
 
 from tracebed.converters.workload import FloatArray
+from tracebed.ground.table import Table
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
 from tracebed.validation.report.style import MARKS, NARROW
@@ -45,11 +45,13 @@ class TimeAxis:
     @classmethod
     def of(cls, *runs: Run) -> TimeAxis:
         """Return the axis for all of `runs`."""
-        ends = [_instants(run, run.jobs["end"]) for run in runs]
+        ends = [_instants(run, run.table("jobs"), "end") for run in runs]
         last = tuple(float(each.max(initial=0.0)) for each in ends)
-        full = max([*last, *(float(_instants(run, run.allocations["end"]).max(initial=0.0)) for run in runs), 1.0])
+        held = ((run, block) for run in runs for block in run.table("allocations").blocks())
+        full = max([*last, *(float(_instants(run, block, "end").max(initial=0.0)) for run, block in held), 1.0])
         drained = [float(np.quantile(each, DRAINED, method="higher")) for each in ends if len(each)]
-        end = max([*drained, *(float(_instants(run, run.jobs["submit"]).max(initial=0.0)) for run in runs), 1.0])
+        submits = (_instants(run, run.table("jobs"), "submit") for run in runs)
+        end = max([*drained, *(float(each.max(initial=0.0)) for each in submits), 1.0])
         if end >= (1 - TAIL) * full:
             end = full
         unit, name = next(((unit, name) for unit, name, least in UNITS if end >= least * unit), (1.0, "s"))
@@ -84,9 +86,9 @@ class TimeAxis:
         )
 
 
-def _instants(run: Run, column: pd.Series[float]) -> FloatArray:
-    """Return the known instants of a column, s after the first submission."""
-    instants: FloatArray = np.asarray(column, dtype=np.float64) - origin(run)
+def _instants(run: Run, table: Table, column: str) -> FloatArray:
+    """Return the known instants of a column of a table of a run, s after the first submission."""
+    instants: FloatArray = table[column] - origin(run)
     return instants[np.isfinite(instants)]
 
 

@@ -124,12 +124,20 @@ def figure_html(picture: Picture, sizes: Mapping[str, Figure], name: str, title:
     `sizes`: the figures, `wide` for screens and `narrow` for phones, or `any` for both. `name` is unique in the page;
     `title` is the alternative text, if the picture has none.
     """
-    data = drawn_in(next(iter(sizes.values()))) if picture.data is None else picture.data()
+    text = _offered(picture, next(iter(sizes.values())))
     drawn = [(size, Markup(svg(figure, f"{name}-{size}"))) for size, figure in sizes.items()]
-    # Each value takes at least the byte of its separator, so that large data need not be written.
-    text = data.to_csv(index=False, float_format="%.10g").encode() if data.size <= MOST_DATA else None
-    table = base64.b64encode(zlib.compress(text, 9)).decode() if text is not None and len(text) <= MOST_DATA else ""
+    table = base64.b64encode(zlib.compress(text, 9)).decode() if text else ""
     return fill("picture", picture=picture, drawn=drawn, alt=picture.alt or title, name=name, table=table)
+
+
+def _offered(picture: Picture, figure: Figure) -> bytes:
+    """Return the data of a picture as CSV; empty if they are more than a page offers."""
+    if picture.is_large:
+        return b""
+    data = drawn_in(figure) if picture.data is None else picture.data()
+    # Each value takes at least the byte of its separator, so that large data need not be written.
+    text = data.to_csv(index=False, float_format="%.10g").encode() if data.size <= MOST_DATA else b""
+    return text if len(text) <= MOST_DATA else b""
 
 
 def pictures_of(subjects: Mapping[str, Any], more: Mapping[str, Section] | None = None) -> dict[str, Picture]:

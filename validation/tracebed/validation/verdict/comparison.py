@@ -348,10 +348,10 @@ def match(real: Table, predicted: Table) -> tuple[pd.DataFrame, Matching]:
     ours = np.flatnonzero(paired)
     ours = ours[ascending(take(real.raw("job_id"), ours))]
     ours = ours[np.argsort(real["submit"][ours], kind="stable")]
-    sides = {"real": real.take(ours), "predicted": predicted.take(theirs[ours])}
-    jobs = {f"{name}_{side}": rows[name] for name in MEASURES for side, rows in sides.items()}
-    same = {name: sides["real"].raw(name) for name in ("job_id", "kind", "nodes")}
-    return Table(jobs | same).frame(), matching
+    sides = {"real": (real, ours), "predicted": (predicted, theirs[ours])}
+    jobs = {f"{name}_{side}": table[name][rows] for name in MEASURES for side, (table, rows) in sides.items()}
+    facts = Table({name: real.kept(name) for name in ("job_id", "kind", "nodes")}).take(ours)
+    return Table(jobs | {name: facts.raw(name) for name in facts}).frame(), matching
 
 
 def imposed(info: RunInfo) -> str:

@@ -60,7 +60,7 @@ class Decisions:
     @cached_property
     def steps(self) -> pd.DataFrame:
         """Changes of the number of nodes of each job, except its end, with the columns of `table`."""
-        rows = self.run.allocations
+        rows = self.run.table("allocations").without("node", "cores", "cpus").frame()
         ends = rows[rows["end"].notna()]
         changes = pd.DataFrame(
             {
@@ -103,12 +103,11 @@ class Decisions:
 
     def idle_nodes(self, instant: float) -> float:
         """Return the idle nodes before the decisions at an instant; a node with busy cores counts as a fraction."""
-        rows, nodes = self.run.allocations, self.run.info.nodes
-        start, end = (rows[name].to_numpy(dtype=np.float64) - self._zero for name in ("start", "end"))
-        holds = (start < instant - ROUNDING_S) & ~(end <= instant + ROUNDING_S)
-        whole = self._cores_of_nodes[rows["node"].to_numpy()[holds]]
-        busy = (rows["cores"] * rows["count"]).to_numpy(dtype=np.float64)[holds] / whole
-        return float(len(nodes) - busy.sum())
+        rows = self.run.table("allocations")
+        start, end = (rows[name] - self._zero for name in ("start", "end"))
+        held = rows.take((start < instant - ROUNDING_S) & ~(end <= instant + ROUNDING_S))
+        busy = (held["cores"] * held["count"]).astype(np.float64) / self._cores_of_nodes[held["node"]]
+        return float(len(self.run.info.nodes) - busy.sum())
 
     def waiting_jobs(self, instant: float) -> int:
         """Return the number of waiting jobs at an instant, before the decisions of that instant."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -67,7 +68,8 @@ class MeasuredCase:
         """Measure the runs of `case`. Raises InputError if its runs do not belong together."""
         _check(case, allow_different_workloads)
         real, predicted = (tuple(MeasuredRun(run, tau) for run in side) for side in (case.real, case.predicted))
-        figures = tuple(map(summarize, real))
+        # What the figures of a run are computed from, such as the busy cores over time, is not kept.
+        figures = tuple(summarize(copy(each)) for each in real)
         names = [case.name_of(index) for index in range(len(real))]
         repetitions = screen(case.real, names, figures, max(tolerances.unmatched, *different_states(case.predicted)))
         included = [side for side, each in zip(real, repetitions, strict=True) if not each.excluded] or real
@@ -79,7 +81,7 @@ class MeasuredCase:
             real=real,
             predicted=predicted,
             figures=figures,
-            predicted_figures=tuple(map(summarize, predicted)),
+            predicted_figures=tuple(summarize(copy(each)) for each in predicted),
             repetitions=repetitions,
             unmatched_limit=max([tolerances.unmatched, *(_paired(a, b)[0] for a, b in pairwise(predicted))]),
             unmatched=max(unmatched for row in pairs for unmatched, _ in row),

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
-from tracebed.ground.table import Table, codes_of, concatenated
+from tracebed.ground.table import Table, concatenated, encoded
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import MeasuredRun
 from tracebed.validation.metrics.jobs import ROUNDING_S, resolution
-from tracebed.validation.statistics import Differences, differences, harrell_davis, kendall_tau
+from tracebed.validation.statistics import Differences, apart, differences, harrell_davis, kendall_tau
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +106,7 @@ def per_job(
     """Return the differences of a column of `metrics.per_job` over two or more jobs that ended in all runs, or None."""
     sides = [run if isinstance(run, MeasuredRun) else MeasuredRun(run) for run in (*real, *predicted)]
     ended = [side.finished for side in sides]
-    codes, _ = codes_of(concatenated([table.raw("job_id") for table in ended]))
+    codes, _ = encoded(concatenated([table.raw("job_id") for table in ended]))
     in_all = np.bincount(codes) == len(sides)
     if in_all.sum() < 2:
         return None
@@ -165,6 +165,4 @@ def _ks_distance(a: FloatArray, b: FloatArray) -> float:
     """Return the largest difference of two empirical distribution functions; `a` and `b` are ascending."""
     # Values are rounded to microseconds: differences of times have rounding errors, so that equal values would differ.
     a, b = np.round(a, DECIMALS), np.round(b, DECIMALS)
-    at = np.concatenate((a, b))
-    below = (np.searchsorted(side, at, side="right") / len(side) for side in (a, b))
-    return float(np.abs(np.subtract(*below)).max())
+    return float(apart(a, b, np.concatenate((a, b))).max())

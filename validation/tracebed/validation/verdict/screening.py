@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import FloatArray
-from tracebed.ground.table import rows_of
+from tracebed.ground.table import BLOCK, ascending, rows_of, strings, take
 from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 
@@ -43,7 +43,6 @@ OF_FACTS = {"clock_skew_jobs": "H6", "nodes_unused": "H1"}
 Figures = Mapping[str, Any]  # the dictionary of `metrics` of a run
 
 TIMES = ("submit", "start", "end")
-COMPARED_COLUMNS = ["job_id", "state", *TIMES]
 SHIFTED_S = 0.01  # largest spread of the differences of the times of two copies, trace s; also at most `SHIFTED_WALL_S`
 SHIFTED_WALL_S = 0.001  # The same, wall s. The launches of real repetitions vary by more than this.
 GRIDS_S = (3600.0, 60.0, 10.0, 1.0, 0.1, 0.01)  # units to which times are rounded, s, the largest first
@@ -215,12 +214,15 @@ def _flagged(repetitions: Sequence[Repetition], figures: Sequence[Figures]) -> t
 
 def log_sha256(run: Run) -> str:
     """Return a hash of the times and states of the jobs, in any order of rows: equal on all machines."""
-    rows = run.table("jobs").frame()[COMPARED_COLUMNS].sort_values("job_id")
+    rows = run.table("jobs")
+    order = ascending(rows.raw("job_id"))
     digest = hashlib.sha256()
     for column in ("job_id", "state"):
-        digest.update("\n".join(map(str, rows[column])).encode())
+        texts = take(rows.raw(column), order)
+        for first in range(0, len(texts), BLOCK):
+            digest.update(("\n" * (first > 0) + "\n".join(strings(texts[first : first + BLOCK]))).encode())
     for column in TIMES:
-        digest.update(rows[column].to_numpy(dtype="<f8").tobytes())
+        digest.update(rows[column][order].astype("<f8", copy=False).tobytes())
     return digest.hexdigest()
 
 

@@ -32,7 +32,7 @@ from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics import busy_cores, origin, total_cores, waiting
 from tracebed.validation.metrics.power import has_states
 from tracebed.validation.report import scales
-from tracebed.validation.report.gantt import blocks, sleep_blocks
+from tracebed.validation.report.gantt import blocks, ids_of, sleep_blocks
 from tracebed.validation.report.scales import TimeAxis
 from tracebed.validation.verdict import Comparison
 from tracebed.validation.verdict.validation import CaseResult
@@ -41,6 +41,7 @@ __all__ = ["POLICY", "Scripts", "scripts"]
 
 MISSING = -(2**31)  # value of a missing time
 
+JOBS = 1_000_000  # number of jobs above which a page has its static figures only: the data of 1,000,000 are 15 MB
 BARS = 400_000  # Largest number of bars of a chart. The bars with the smallest areas are omitted.
 STEPS = 200_000  # Largest number of steps of a curve. A curve with more steps is averaged over half as many bins.
 NAMES = 20_000  # number of nodes above which their names are omitted
@@ -110,8 +111,8 @@ def chart_data(comparison: Comparison, about: str = "") -> str:
     time = TimeAxis.of(*runs)
     last = max(time.end, *(_last(run) for run in runs))
     tick = 10.0 ** max(np.ceil(np.log10(last / 2**30)), -3)
-    ids = pd.Index(comparison.real.jobs["job_id"]).union(comparison.predicted.jobs["job_id"], sort=False)
-    tables = [run.jobs.set_index("job_id").reindex(ids) for run in runs]
+    ids = ids_of(*runs)()
+    tables = [run.table("jobs").frame().set_index("job_id").reindex(ids) for run in runs]
     kind, user, nodes = (tables[0][name].fillna(tables[1][name]) for name in ("kind", "user", "nodes"))
     wait, response = (
         [comparison.jobs[f"{name}_{side}"].to_numpy(dtype=np.float64) for side in SIDES]
@@ -191,9 +192,8 @@ def _names(runs: tuple[Run, Run]) -> list[str] | int:
 
 
 def _last(run: Run) -> float:
-    times = np.concatenate([run.jobs[name].to_numpy(dtype=np.float64) for name in ("submit", "start", "end")])
-    times = np.append(times, run.allocations["end"].to_numpy(dtype=np.float64))
-    return float(np.max(times[np.isfinite(times)], initial=origin(run)) - origin(run))
+    times = [run.table("jobs")[name] for name in ("submit", "start", "end")] + [run.table("allocations")["end"]]
+    return max(float(each[np.isfinite(each)].max(initial=origin(run))) for each in times) - origin(run)
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Scripts:
 
 def scripts(charts_of: CaseResult | None = None) -> Scripts:
     """Return the scripts of a page; with the interactive charts of a case, of its typical pair of runs, if given."""
-    if charts_of is None:
+    if charts_of is None or charts_of.pair.matching.matched > JOBS:
         return Scripts(_script(charts=False))
     style = Markup(_read("uplot/uPlot.min.css"))
     return Scripts(_script(charts=True), style, chart_data(charts_of.pair, _about(charts_of)))
