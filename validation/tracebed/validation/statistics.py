@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.table import BLOCK
@@ -44,8 +44,9 @@ def sum_of_products(a: FloatArray, b: FloatArray) -> float:
 
 def wasserstein(a: FloatArray, b: FloatArray) -> float:
     """Return the Wasserstein-1 distance of two samples. `scipy.stats`, which has it too, takes 0.5 s to import."""
-    ends = np.sort(np.concatenate((a, b)))
-    return sum_of_products(apart(np.sort(a), np.sort(b), ends[:-1]), np.diff(ends))
+    ends, a, b = np.sort(np.concatenate((a, b))), np.sort(a), np.sort(b)
+    blocks = [ends[first : first + BLOCK + 1] for first in range(0, len(ends) - 1, BLOCK)]  # bounds the memory
+    return sum((sum_of_products(apart(a, b, block[:-1]), np.diff(block)) for block in blocks), 0.0)
 
 
 def apart(a: FloatArray, b: FloatArray, at: FloatArray) -> FloatArray:
@@ -57,13 +58,18 @@ def apart(a: FloatArray, b: FloatArray, at: FloatArray) -> FloatArray:
 
 def kendall_tau(a: FloatArray, b: FloatArray) -> float:
     """Return the rank correlation tau-b of two quantities of the same jobs (Knight 1966); NaN if one is constant."""
-    ranks = [np.unique(values, return_inverse=True)[1] for values in (a, b)]
+    first, second = (np.unique(values, return_inverse=True)[1].astype(np.int32) for values in (a, b))
     total = len(a) * (len(a) - 1) // 2
-    tied_a, tied_b = (_pairs(np.bincount(rank)) for rank in ranks)
+    tied_a, tied_b = (_pairs(np.bincount(rank)) for rank in (first, second))
     if total in (tied_a, tied_b):
         return float("nan")
-    tied = _pairs(np.unique(ranks[0] * (ranks[1].max() + 1) + ranks[1], return_counts=True)[1])
-    discordant = _inversions(ranks[1][np.lexsort((ranks[1], ranks[0]))])
+    order = np.lexsort((second, first))
+    first, second = first[order], second[order]
+    del order
+    differs = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    tied = _pairs(np.diff(np.flatnonzero(np.concatenate(([True], differs, [True])))))
+    del first, differs
+    discordant = _inversions(second)
     tau = (total - tied_a - tied_b + tied - 2 * discordant) / np.sqrt(total - tied_a) / np.sqrt(total - tied_b)
     return float(np.clip(tau, -1.0, 1.0))
 
@@ -73,7 +79,7 @@ def _pairs(counts: IntArray) -> int:
     return int((counts * (counts - 1) // 2).sum())
 
 
-def _inversions(values: IntArray) -> int:
+def _inversions(values: NDArray[np.int32]) -> int:
     """Return the number of pairs of values of which the first is larger, for whole numbers of at least 0."""
     # The values are sorted by one binary digit after the other, the highest first. A pair is counted at the highest
     # digit in which its values differ: a 1 before a 0 among the values with the same higher digits, which are
@@ -81,7 +87,7 @@ def _inversions(values: IntArray) -> int:
     count = 0
     for digit in reversed(range(int(values.max()).bit_length())):
         higher, one = values >> (digit + 1), (values >> digit) & 1
-        before = np.cumsum(one) - one
+        before = np.cumsum(one, dtype=one.dtype) - one
         begins = np.flatnonzero(np.append(True, higher[1:] != higher[:-1]))
         of_group = before - np.repeat(before[begins], np.diff(np.append(begins, len(values))))
         count += int(of_group[one == 0].sum())

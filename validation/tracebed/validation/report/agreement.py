@@ -220,9 +220,7 @@ def _two(
 
 def _columns(one: PerJob) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return real (mean), low, high and predicted values of the jobs, s, shape (jobs,) each."""
-    real, low, high, predicted = (
-        one.jobs_table[name].to_numpy(np.float64) for name in ("real", "low", "high", "predicted")
-    )
+    real, low, high, predicted = (one.jobs_facts[name] for name in ("real", "low", "high", "predicted"))
     return real, low, high, predicted
 
 

@@ -68,7 +68,12 @@ class PerJob(Differences):
     distances: tuple[tuple[float, ...], ...]
     # A row per job: job_id, kind, nodes, submit (s), real (mean), low, high (smallest and largest real value),
     # predicted (mean).
-    jobs_table: pd.DataFrame = field(repr=False, compare=False)
+    jobs_facts: Table = field(repr=False, compare=False)
+
+    @property
+    def jobs_table(self) -> pd.DataFrame:
+        """`jobs_facts` as a frame, made for each call."""
+        return self.jobs_facts.frame()
 
     @property
     def noise_ratio(self) -> float:
@@ -91,7 +96,7 @@ class PerJob(Differences):
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON values, without the table of the jobs."""
-        shown = {name: value for name, value in vars(self).items() if name not in ("jobs_table", "shift")}
+        shown = {name: value for name, value in vars(self).items() if name not in ("jobs_facts", "shift")}
         return shown | {
             "limits": list(self.limits),
             "shift": {name: list(values) for name, values in asdict(self.shift).items()},
@@ -145,7 +150,7 @@ def per_job(
         wasserstein_real=_mean([np.abs(ordered[i] - ordered[k]).mean() for i in range(count) for k in range(i)]),
         ks_d=_mean([_ks_distance(ordered[i], ordered[k]) for i, k in pairs]),
         distances=tuple(tuple(float(np.sqrt(((a - b) ** 2).mean())) for b in values) for a in values),
-        jobs_table=facts.assign(real=truth.mean(axis=0), low=low, high=high, predicted=found.mean(axis=0)).frame(),
+        jobs_facts=facts.assign(real=truth.mean(axis=0), low=low, high=high, predicted=found.mean(axis=0)),
     )
 
 
