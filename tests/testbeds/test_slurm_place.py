@@ -70,7 +70,9 @@ def steps(slurm: Slurm) -> list[str]:
 
 def group(count: int = COUNT, **settings: Any) -> Group:
     nodes = tuple(Node(f"a{number}", 2, emulated=True, provider="slurm") for number in range(1, count + 1))
-    return Group("lent", "slurm", SlurmSettings(**settings), nodes, "mark")
+    # Clusters of other workers have nodes on this machine, too: folders on nodes are named after the mark.
+    # Processes of a test have the mark of their worker, by their environment.
+    return Group("lent", "slurm", SlurmSettings(**settings), nodes, f"mark {os.environ.get('PYTEST_XDIST_WORKER')}")
 
 
 def inventory(group: Group, **parameters: Any) -> Inventory:

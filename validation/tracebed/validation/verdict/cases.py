@@ -22,7 +22,7 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import InputError
-from tracebed.ground.table import ascending, strings, take
+from tracebed.ground.table import BLOCK, ascending, strings, take
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.setup import UNKNOWN_POLICY
 
@@ -140,13 +140,20 @@ def requests_sha256(run: Run) -> str:
     # Requests of few jobs, or of jobs that all request the same, may be equal in different workloads: such requests
     # have less information than `LEAST_BITS`.
     jobs = run.table("jobs")
-    order, limits = ascending(jobs.raw("job_id")), np.nan_to_num(jobs["time_limit"], nan=-1.0)
-    requests = list(zip(jobs["nodes"][order].tolist(), limits[order].tolist(), strict=True))
-    counts = np.array([*Counter(requests).values()], dtype=np.float64)
-    if float((counts * np.log2(counts.sum() / counts)).sum()) < LEAST_BITS:
-        return ""
-    ids = strings(take(jobs.raw("job_id"), order))
-    return hashlib.sha256(repr(list(zip(ids, requests, strict=True))).encode()).hexdigest()
+    ids, order = jobs.raw("job_id"), ascending(jobs.raw("job_id"))
+    columns = [jobs["nodes"], np.nan_to_num(jobs["time_limit"], nan=-1.0)]
+    counted: Counter[tuple[int, float]] = Counter()
+    found = hashlib.sha256(b"[")
+    for first in range(0, len(order), BLOCK):  # bounds the memory
+        rows = order[first : first + BLOCK]
+        requests = list(zip(*(column[rows].tolist() for column in columns), strict=True))
+        counted.update(requests)
+        text = repr(list(zip(strings(take(ids, rows)), requests, strict=True)))
+        found.update((", " * (first > 0) + text[1:-1]).encode())
+    found.update(b"]")
+    counts = np.array([*counted.values()], dtype=np.float64)
+    informs = float((counts * np.log2(counts.sum() / counts)).sum()) >= LEAST_BITS
+    return found.hexdigest() if informs else ""
 
 
 def _joined(identities: Sequence[Collection[Hashable]]) -> list[int]:
