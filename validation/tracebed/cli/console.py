@@ -172,7 +172,8 @@ def _lines(columns: Sequence[_Column]) -> Iterator[str]:
             continue
         if number == 0:  # heads stand at the bottom
             cells = tuple([""] * (max(map(len, cells)) - len(head)) + head for head in cells)
-        for line in zip_longest(*cells, fillvalue=""):
+        for parts in zip_longest(*cells, fillvalue=""):
+            line = [text if column.left else text.rstrip() for column, text in zip(columns, parts, strict=True)]
             blanks = [" " * (width - _width(text)) for width, text in zip(widths, line, strict=True)]
             padded = [
                 text + blank if column.left else blank + text
