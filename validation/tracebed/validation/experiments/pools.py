@@ -56,7 +56,7 @@ class LocalPool:
 
     They are forked when the first items come, with all that this process has imported and read, and with the function,
     which may have much that all items need (`functools.partial`). Beside other threads, whose locks would stay closed
-    after a fork, each process starts and imports anew, and receives the function once.
+    after a fork, each process starts and imports anew, and the function is sent to it once.
 
     Args:
         workers: number of processes; by default the number of available cores. With 1, this process computes the items.

@@ -1131,14 +1131,14 @@ static int suffices(const struct engine *e, const struct view *v, int64_t needed
     return count >= needed;
 }
 
-/* After the end of how many running jobs `needed` usable nodes have room for requests of a step; too many: not after the
+/* After the end of how many running jobs `needed` usable nodes have room for requests of a step; they have it after the
  * first `most` nodes of the order. */
 static int64_t sufficient(const struct engine *e, const struct view *v, int64_t needed, int64_t most) {
     FIRST(step, (most >> e->shift) + 1, common(e->words, v->steps + step * e->words, e->usable) >= needed)
     if (!step) return 0;
     int64_t k = (step - 1) << e->shift, count = common(e->words, v->steps + (step - 1) * e->words, e->usable);
-    for (; k < most && count < needed; k++) count += has(e->usable, v->order[k]);
-    return count < needed ? e->running_count + 1 : v->order_at[k - 1] + 1;
+    for (; count < needed; k++) count += has(e->usable, v->order[k]);
+    return v->order_at[k - 1] + 1;
 }
 
 /* Whether a running job holds any usable node. */
@@ -1261,7 +1261,7 @@ static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t 
             if (!suffices(e, v, nodes_for(e, job), most)) return -1;
             least = sufficient(e, v, nodes_for(e, job), most);
         }
-        if (least > count || (least && latest && running[least - 1].end > latest)) return -1;
+        if (least && latest && running[least - 1].end > latest) return -1;
     } else {
         order_growth(e, v);
         for (int64_t w = 0; w < e->words; w++)
